@@ -123,7 +123,6 @@ class ExLlamaV2DynamicGenerator:
             max_seq_len=self.max_seq_len,
             max_chunk_size=self.max_chunk_size,
             proposer=self._make_proposer(max_ngram if use_ngram_draft else 0),
-            num_draft_tokens=self.num_draft_tokens,
             jump_forward=jump_forward,
             use_background=filter_background_eval,
         )
@@ -381,11 +380,11 @@ class ExLlamaV2DynamicGenerator:
 
     def _make_proposer(self, max_ngram: int) -> Proposer | None:
         if max_ngram:
-            return NgramProposer(max_ngram)
+            return NgramProposer(max_ngram, self.num_draft_tokens)
         if self.draft_model is None or self.draft_cache is None:
             return None
         width = min(self.padded_vocab_size, self.draft_model.config.vocab_size, self.tokenizer.get_vocab_size())
-        return DraftModel(self.draft_model, self.draft_cache, self.page_size, width)
+        return DraftModel(self.draft_model, self.draft_cache, self.page_size, width, self.num_draft_tokens)
 
     def _enqueue(self, job: ExLlamaV2DynamicJob) -> int:
         check_type("job", job, ExLlamaV2DynamicJob, "an ExLlamaV2DynamicJob, or a list of such")

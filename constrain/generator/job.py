@@ -113,9 +113,8 @@ class ExLlamaV2DynamicJob:
             )
         self.max_new_tokens, self.min_new_tokens, self.max_skips = max_new_tokens, min_new_tokens, max_skips
         self.identifier = identifier
-        self.embeddings = embeddings_of(embeddings)
         self._rows = [CachedTokens(ids) for ids in prompts]
-        self.stop_tokens, self.stop_strings = split_stop_conditions(stop_conditions)
+        stop_tokens, stop_strings = split_stop_conditions(stop_conditions)
         self.serial_number: int | None = None
         self.full_completion = ""
         self.is_finished = False
@@ -125,6 +124,9 @@ class ExLlamaV2DynamicJob:
         self._options: dict[str, Any] = {
             "seed": key_of(seed),
             "heal": token_healing,
+            "stop_tokens": stop_tokens,
+            "stop_strings": stop_strings,
+            "embeddings": embeddings_of(embeddings),
             "banned_strings": () if banned_strings is None else banned_strings,
             "decode_special_tokens": decode_special_tokens,
             "return_top_tokens": return_top_tokens,
@@ -197,12 +199,9 @@ class ExLlamaV2DynamicJob:
             max_new_tokens=self.max_new_tokens,
             min_new_tokens=self.min_new_tokens,
             early_stop_strings=self.early_stop_strings,
-            stop_tokens=self.stop_tokens,
-            stop_strings=self.stop_strings,
             raw_logits=self.raw_logits,
             hook=as_hook(self.gen_settings),
             loras=tuple(loras),
-            embeddings=self.embeddings,
             max_skips=self.max_skips,
             **self._options,
         )

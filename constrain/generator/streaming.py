@@ -272,8 +272,7 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
             common = self._common(last, prompt, conditions)
             draft_position = min(last.rows[0].draft_position, common)
             self.runtime.cancel(last)
-        loop = self.runtime.decode_loop
-        loop.proposer, loop.num_draft_tokens = self._drafting(bool(request.embeddings))
+        self.runtime.decode_loop.proposer = None if request.embeddings else self._proposer()
         tables = [self.row_pages(row) for row in range(len(request.prompt))]
         self._job = None
         sequence = self.runtime.add(request, tables, common)
@@ -417,19 +416,17 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
             result["logits"] = torch.stack(rows)[None] if rows else torch.empty(1, 0, width)
         return result
 
-    def _drafting(self, embeds: bool) -> tuple[Proposer | None, int]:
-        """Return the proposer, and the number of draft tokens per step."""
-        if embeds:
-            return None, 0
+    def _proposer(self) -> Proposer | None:
         if self.draft_model is not None and self.draft_cache is not None:
             if self._draft is None:
                 width = min(self.draft_model.config.vocab_size, self.tokenizer.get_vocab_size())
                 size = self.runtime.allocator.page_size
-                self._draft = DraftModel(self.draft_model, self.draft_cache, size, width)
+                self._draft = DraftModel(self.draft_model, self.draft_cache, size, width, 0)
+            self._draft.num_tokens = self.num_speculative_tokens
             self._draft.min_probability = self.speculative_prob_threshold
-            return self._draft, self.num_speculative_tokens
+            return self._draft
         if not self.speculative_ngram:
-            return None, 0
-        ngrams = NgramProposer(self.speculative_ngram_max)
+            return None
+        ngrams = NgramProposer(self.speculative_ngram_max, self.speculative_ngram_max_inf)
         ngrams.preload(self._preloaded)
-        return ngrams, self.speculative_ngram_max_inf
+        return ngrams

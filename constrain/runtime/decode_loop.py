@@ -46,7 +46,6 @@ class DecodeLoop:
 
     Attributes:
         proposer: proposes draft tokens for speculative decoding; ``None``: no drafting.
-        num_draft_tokens: maximum number of draft tokens to propose.
         num_tokens: number of tokens that sequences have got so far.
     """
 
@@ -57,17 +56,16 @@ class DecodeLoop:
         sampler: BatchSampler,
         workers: MaskWorkers | None,
         proposer: Proposer | None,
-        num_draft_tokens: int,
         jump_forward: bool,
     ) -> None:
         """
         Args:
             runner, allocator, sampler: model runner, page allocator, and sampler of the batch.
             workers: compute masks while the model runs; ``None``: masks are computed when they are needed.
-            proposer, num_draft_tokens: see the attributes.
+            proposer: see the attributes.
             jump_forward: run text that a constraint forces through the model in one forward pass.
         """
-        self.proposer, self.num_draft_tokens, self.num_tokens = proposer, num_draft_tokens, 0
+        self.proposer, self.num_tokens = proposer, 0
         self._runner, self._allocator, self._sampler = runner, allocator, sampler
         self._workers, self._jump_forward = workers, jump_forward
         self._measurements = Measurements(runner.model, sampler.width)
@@ -174,15 +172,15 @@ class DecodeLoop:
         candidates = [each for each in scheduled if each.sequence.may_speculate]
         for each in candidates if self._jump_forward else ():
             self._propose_forced(each, limit)
+        if self.proposer is None:
+            return
+        most = min(limit, self.proposer.num_tokens)
         limits = {
-            each: most
+            each: min(most, self._left(each) - 1)
             for each in candidates
-            if each.ahead == 0
-            and len(each.rows[0].ids) == 1
-            and (most := min(limit, self.num_draft_tokens, self._left(each) - 1)) > 0
-            and self._drafts(each.sequence)
+            if each.ahead == 0 and len(each.rows[0].ids) == 1 and self._left(each) > 1 and self._drafts(each.sequence)
         }
-        if self.proposer is None or not limits:
+        if most <= 0 or not limits:
             return
         drafts = self.proposer.propose([each.sequence for each in limits], [*limits.values()])
         for each, tokens in zip(limits, drafts, strict=True):

@@ -38,7 +38,7 @@ from constrain.runtime.request import Request
 from constrain.runtime.sampler.batch_sampler import BatchSampler
 from constrain.runtime.scheduler import Scheduler
 from constrain.runtime.sequence import SequenceState
-from constrain.runtime.speculation import DraftModel, Proposer
+from constrain.runtime.speculation import Proposer
 from constrain.tokenizer import ExLlamaV2Tokenizer
 
 #: Seconds to wait for a step at the end of the program: a filter may never return.
@@ -100,7 +100,6 @@ class Runtime:
         max_seq_len: int | None = None,
         max_chunk_size: int | None = None,
         proposer: Proposer | None = None,
-        num_draft_tokens: int = 0,
         jump_forward: bool = True,
         use_background: bool = True,
     ) -> None:
@@ -113,7 +112,7 @@ class Runtime:
                 no divisor.
             max_batch_size, max_chunk_size: see the attributes.
             max_seq_len: maximum sequence length; by default the model's.
-            proposer, num_draft_tokens: source of draft tokens for speculative decoding, and how many at a time.
+            proposer: source of draft tokens for speculative decoding.
             jump_forward: run text that a constraint forces through the model in one forward pass.
             use_background: compute masks while the model runs.
         """
@@ -131,7 +130,6 @@ class Runtime:
             BatchSampler(self.runner, min(tokenizer.get_vocab_size(), model.config.padded_vocab_size)),
             MaskWorkers() if use_background else None,
             proposer,
-            num_draft_tokens,
             jump_forward,
         )
         self._particles = Particles(self.allocator)
@@ -338,8 +336,7 @@ class Runtime:
 
     def _paged_tensors(self) -> list[torch.Tensor]:
         proposer = self.decode_loop.proposer
-        draft = [proposer.runner] if isinstance(proposer, DraftModel) else []
-        return [tensor for runner in (self.runner, *draft) for tensor in runner.paged_tensors()]
+        return self.runner.paged_tensors() + (proposer.paged_tensors() if proposer is not None else [])
 
     def _start(self, sequence: SequenceState) -> bool:
         """Allocate pages for a sequence; return whether it fits."""

@@ -66,7 +66,13 @@ class Acceptance:
 
 
 class Proposer(ABC):
-    """A source of draft tokens."""
+    """A source of draft tokens.
+
+    Attributes:
+        num_tokens: maximum number of tokens to propose at a time.
+    """
+
+    num_tokens: int
 
     @abstractmethod
     def wants(self, sequence: SequenceState) -> bool:
@@ -84,22 +90,32 @@ class Proposer(ABC):
         """Update with the outcome of a verification; both are zero for a token without proposals."""
         return
 
+    def paged_tensors(self) -> list[torch.Tensor]:
+        """Return what it stores in pages with the numbers of those of the model, ``[num_pages, page_size, ...]``."""
+        return []
+
 
 class DraftModel(Proposer):
-    """Proposes the most likely tokens of a smaller model."""
+    """Proposes the most likely tokens of a smaller model.
+
+    Attributes:
+        runner: runs the smaller model.
+        min_probability: drafts end before a token that is less likely than this.
+    """
 
     def __init__(
-        self, model: ExLlamaV2, cache: ExLlamaV2CacheBase, page_size: int, width: int, min_probability: float = 0.0
+        self, model: ExLlamaV2, cache: ExLlamaV2CacheBase, page_size: int, width: int, num_tokens: int
     ) -> None:
         """
         Args:
             model, cache: the smaller model, and its cache, with the same pages as that of the target model.
             page_size: positions per page.
             width: vocabulary size of both models.
-            min_probability: drafts end before a token that is less likely than this.
+            num_tokens: maximum number of tokens to propose at a time.
         """
         self.runner = ModelRunner(model, cache, page_size)
-        self._width, self.min_probability = width, min_probability
+        self.num_tokens, self.min_probability = num_tokens, 0.0
+        self._width = width
         self._acceptance: WeakKeyDictionary[SequenceState, Acceptance] = WeakKeyDictionary()
 
     def wants(self, sequence: SequenceState) -> bool:
@@ -107,6 +123,9 @@ class DraftModel(Proposer):
 
     def prefill(self, rows: Sequence[BatchRow]) -> None:
         self.runner.prefill(rows)
+
+    def paged_tensors(self) -> list[torch.Tensor]:
+        return self.runner.paged_tensors()
 
     def observe(self, sequence: SequenceState, accepted: int, proposed: int) -> None:
         if proposed:
@@ -252,10 +271,11 @@ class NgramProposer(Proposer):
 
     Args:
         longest: maximum number of tokens to match.
+        num_tokens: maximum number of tokens to propose at a time.
     """
 
-    def __init__(self, longest: int) -> None:
-        self._longest = longest
+    def __init__(self, longest: int, num_tokens: int) -> None:
+        self._longest, self.num_tokens = longest, num_tokens
         self._preloaded = NgramIndex(longest)
         self._states: WeakKeyDictionary[SequenceState, _NgramState] = WeakKeyDictionary()
 

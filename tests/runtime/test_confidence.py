@@ -102,7 +102,7 @@ def test_batches(make: Make) -> None:
 
 def test_drafts(make: Make) -> None:
     """Tokens that were proposed and accepted have the same confidence as without speculation."""
-    runtime = make(num_draft_tokens=4, proposer=NgramProposer(2))
+    runtime = make(proposer=NgramProposer(2, 4))
     expected = run(make(), [ask(runtime)])[0].sequence.rows[0].tokens()
     assert isinstance(runtime.decode_loop.proposer, NgramProposer)
     runtime.decode_loop.proposer.preload(expected)

@@ -127,7 +127,7 @@ def test_the_same_seed_gives_the_same_particles(make: Make, asynchronous: bool) 
     runtime = make()
     first = runtime.submit(ask(runtime, "[abc]{1,9}", 5, faithful=True, particles=8)).result()
     assert len({each.log_weight for each in first.particles}) > 1 and len(runtime.allocator.idle) == 16
-    runtime = make(page_size=16, proposer=NgramProposer(3), num_draft_tokens=3)
+    runtime = make(page_size=16, proposer=NgramProposer(3, 3))
     runtime.runner.is_asynchronous = asynchronous
     handles = [runtime.submit(ask(runtime, "[abc]{1,9}", 5, faithful=True, particles=8))]
     handles += [runtime.submit(ask(runtime, "[abc]{1,40}", seed, max_new_tokens=50)) for seed in range(3)]

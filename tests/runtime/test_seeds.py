@@ -109,12 +109,12 @@ def test_batches_of_all_kinds(
     jump_forward: bool,
     greedy: bool,
 ) -> None:
-    runtime = mode(make(16384, jump_forward=jump_forward, num_draft_tokens=3))
+    runtime = mode(make(16384, jump_forward=jump_forward))
     if proposer == "n-gram":
-        runtime.decode_loop.proposer = NgramProposer(3)
+        runtime.decode_loop.proposer = NgramProposer(3, 3)
     elif proposer == "draft model":
         cache = ExLlamaV2Cache(runtime.model, max_seq_len=16384)
-        runtime.decode_loop.proposer = DraftModel(runtime.model, cache, runtime.allocator.page_size, 380)
+        runtime.decode_loop.proposer = DraftModel(runtime.model, cache, runtime.allocator.page_size, 380, 3)
     found, drafted = {}, 0
     # Drafts are proposed for small batches only.
     size = len(KINDS) if proposer is None else 8

@@ -78,10 +78,10 @@ def test_drafts_change_nothing(model: ExLlamaV2, tiny_dir: Path, tokenizer: ExLl
     sharded, embedding = load_split(tiny_dir, DEVICES[:3]), embedding_of(model)
     expected = outputs(Runtime(model, ExLlamaV2Cache(model, max_seq_len=4096), tokenizer), embedding)
     cache = ExLlamaV2Cache_TP(sharded, max_seq_len=4096)
-    proposer: Any = NgramProposer(2)
+    proposer: Any = NgramProposer(2, 3)
     if draft == "model":
-        proposer = DraftModel(sharded, ExLlamaV2Cache_TP(sharded, max_seq_len=4096), 256, WIDTH)
-    runtime = Runtime(sharded, cache, tokenizer, proposer=proposer, num_draft_tokens=3)
+        proposer = DraftModel(sharded, ExLlamaV2Cache_TP(sharded, max_seq_len=4096), 256, WIDTH, 3)
+    runtime = Runtime(sharded, cache, tokenizer, proposer=proposer)
     assert outputs(runtime, embedding) == expected
 
 

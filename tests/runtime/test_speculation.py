@@ -15,7 +15,7 @@ from constrain.runtime import Handle, Request, Runtime, SamplingParams, Sequence
 from constrain.runtime.batch import BatchRow
 from constrain.runtime.model_runner import ModelRunner
 from constrain.runtime.sampler.batch_sampler import BatchSampler
-from constrain.runtime.speculation import Acceptance, DraftModel, NgramIndex, NgramProposer, max_proposals
+from constrain.runtime.speculation import Acceptance, DraftModel, NgramIndex, NgramProposer, Proposer, max_proposals
 
 GREEDY = SamplingParams()
 RANDOM = SamplingParams(temperature=2.0, top_k=0)
@@ -23,18 +23,17 @@ PROMPT = [5, 6, 7]
 Make = Callable[..., Runtime]
 
 
-class Oracle:
+class Oracle(Proposer):
     """Proposes a given output, with wrong tokens at some positions; records the requested limits and acceptances."""
 
-    def __init__(self, tokens: Sequence[int], wrong: Callable[[int], bool] = lambda _: False) -> None:
+    def __init__(self, num_tokens: int, tokens: Sequence[int], wrong: Callable[[int], bool] = lambda _: False) -> None:
+        self.num_tokens = num_tokens
         self.tokens = [(10 if token == 9 else 9) if wrong(at) else token for at, token in enumerate(tokens)]
         self.asked: list[int] = []
         self.seen: list[tuple[int, int]] = []
 
     def wants(self, sequence: SequenceState) -> bool:
         return True
-
-    def prefill(self, rows: Sequence[BatchRow]) -> None: ...
 
     def propose(self, sequences: Sequence[SequenceState], limits: Sequence[int]) -> list[list[int]]:
         self.asked += limits
@@ -80,9 +79,9 @@ def test_right_and_wrong_proposals(
     make: Make, asynchronous: bool, wrong: Callable[[int], bool], sampling: SamplingParams, pattern: str
 ) -> None:
     expected = output(make, 30, pattern, sampling=sampling, seed=4)
-    runtime = make(jump_forward=False, num_draft_tokens=5)
+    runtime = make(jump_forward=False)
     runtime.runner.is_asynchronous = asynchronous
-    runtime.decode_loop.proposer = oracle = Oracle(expected, wrong)
+    runtime.decode_loop.proposer = oracle = Oracle(5, expected, wrong)
     handle = runtime.submit(asked(runtime, 30, pattern, sampling=sampling, seed=4))
     handle.result()
     sequence = handle.sequence
@@ -98,8 +97,8 @@ def test_right_and_wrong_proposals(
 def test_right_proposals_save_passes(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = output(make, 30)
     found = passes(monkeypatch)
-    runtime = make(num_draft_tokens=5)
-    runtime.decode_loop.proposer = Oracle(expected)
+    runtime = make()
+    runtime.decode_loop.proposer = Oracle(5, expected)
     runtime.submit(asked(runtime, 30)).result()
     assert found == [[6]] * 5
 
@@ -109,8 +108,8 @@ def test_drafts_are_cut_where_the_mask_forbids_them(make: Make) -> None:
     pattern = "[a-z ]{30,}"
     expected = output(make, 30, pattern)
     digit = make().tokenizer.get_id_to_piece_list().index("7")
-    runtime = make(jump_forward=False, num_draft_tokens=6)
-    oracle = Oracle(expected)
+    runtime = make(jump_forward=False)
+    oracle = Oracle(6, expected)
     oracle.tokens = [digit if at % 3 == 2 else token for at, token in enumerate(expected)]
     runtime.decode_loop.proposer = oracle
     found: list[list[Any]] = []
@@ -143,8 +142,8 @@ def test_masks_after_drafts_are_asked_for_before_sampling(make: Make, monkeypatc
             return super().clone(c)
 
     expected = output(make, 24, "[a-z]{90,}")
-    runtime = make(jump_forward=False, use_background=False, num_draft_tokens=3)
-    runtime.decode_loop.proposer = Oracle(expected)
+    runtime = make(jump_forward=False, use_background=False)
+    runtime.decode_loop.proposer = Oracle(3, expected)
     for owner, name, event in ((ModelRunner, "decode", "pass"), (BatchSampler, "sample", "sample")):
         method = getattr(owner, name)
         monkeypatch.setattr(
@@ -190,12 +189,12 @@ def test_drafting_goes_on_once_drafts_are_right_again() -> None:
 @pytest.mark.parametrize("kind", ["draft model", "n-gram"])
 def test_proposers_give_up_on_a_sequence(make: Make, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     """Proposals for random tokens are wrong, so after a few of them, passes go back to one token per sequence."""
-    runtime = make(jump_forward=False, num_draft_tokens=4)
+    runtime = make(jump_forward=False)
     if kind == "n-gram":
-        runtime.decode_loop.proposer = NgramProposer(1)
+        runtime.decode_loop.proposer = NgramProposer(1, 4)
     else:
         cache = ExLlamaV2Cache(runtime.model, max_seq_len=4096)
-        runtime.decode_loop.proposer = DraftModel(runtime.model, cache, runtime.allocator.page_size, 380)
+        runtime.decode_loop.proposer = DraftModel(runtime.model, cache, runtime.allocator.page_size, 380, 4)
     handle = runtime.submit(asked(runtime, 100, sampling=RANDOM._replace(temperature=50.0), stop_tokens=frozenset()))
     found = passes(monkeypatch)
     counts = []
@@ -210,9 +209,9 @@ def test_proposers_give_up_on_a_sequence(make: Make, monkeypatch: pytest.MonkeyP
 
 def test_a_draft_model_proposes_what_it_finds_likely(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = output(make, 30)
-    runtime = make(num_draft_tokens=4)
+    runtime = make()
     cache = ExLlamaV2Cache(runtime.model, max_seq_len=4096)
-    draft = DraftModel(runtime.model, cache, runtime.allocator.page_size, 380)
+    draft = DraftModel(runtime.model, cache, runtime.allocator.page_size, 380, 4)
     for least, accepted in ((0.0, 24), (2.0, 0)):
         draft.min_probability = least
         runtime.decode_loop.proposer = draft
@@ -235,8 +234,8 @@ def test_n_grams_propose_what_followed_before() -> None:
 
 def test_n_grams_of_the_prompt_are_found_again(make: Make) -> None:
     expected = output(make, 40)
-    runtime = make(num_draft_tokens=4)
-    proposer = NgramProposer(2)
+    runtime = make()
+    proposer = NgramProposer(2, 4)
     proposer.preload(expected)
     runtime.decode_loop.proposer = proposer
     handle = runtime.submit(asked(runtime, 40))
@@ -252,7 +251,7 @@ def test_proposals_shrink_with_the_batch() -> None:
 
 
 def test_forced_text_is_no_draft(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    runtime = make(num_draft_tokens=4)
+    runtime = make()
     found = passes(monkeypatch)
     handle: Handle = runtime.submit(asked(runtime, 40, "hello there, the quick brown fox"))
     assert handle.result().text == "hello there, the quick brown fox"

@@ -156,7 +156,7 @@ def _accepted_drafts(lab: Lab, draft: Callable[[], ExLlamaV2]) -> Runs:
     assert isinstance(runtime.decode_loop.proposer, DraftModel)
     runner = runtime.decode_loop.proposer.runner
     runtime.decode_loop.proposer = RightDrafts(
-        runner.model, runner.cache, PAGED_PAGE_SIZE, lab.vocabulary, known, lab.prompt
+        runner.model, runner.cache, PAGED_PAGE_SIZE, lab.vocabulary, _DRAFTED, known, lab.prompt
     )
     return drafting.runs(job)
 
@@ -171,15 +171,22 @@ class RightDrafts(DraftModel):
     """A draft model that runs its forward passes, but proposes the tokens of known outputs."""
 
     def __init__(
-        self, model: ExLlamaV2, cache: Any, page_size: int, width: int, known: Mapping[int, Sequence[int]], prompt: int
+        self,
+        model: ExLlamaV2,
+        cache: Any,
+        page_size: int,
+        width: int,
+        num_tokens: int,
+        known: Mapping[int, Sequence[int]],
+        prompt: int,
     ) -> None:
         """
         Args:
-            model, cache, page_size, width: of the draft model.
+            model, cache, page_size, width, num_tokens: as for :class:`DraftModel`.
             known: outputs by the seeds of their requests.
             prompt: tokens of each prompt.
         """
-        super().__init__(model, cache, page_size, width)
+        super().__init__(model, cache, page_size, width, num_tokens)
         self._known, self._prompt = known, prompt
 
     def propose(self, sequences: Sequence[SequenceState], limits: Sequence[int]) -> list[list[int]]:
