@@ -26,7 +26,8 @@ def calibrate(records: Path, gold: Path, ignore_case: bool, output: Path) -> Non
     """Find out how often values of each probability are right, by RECORDS, the JSON Lines of constrain extract.
 
     With the result, constrain extract writes probabilities that mean what they say: of the values with 0.9, nine of ten
-    are right. RECORDS have to be extracted without it. It takes 30 values or more, and gets better with some hundreds.
+    are right, and null where a value is hardly more probable, if that makes more values right. RECORDS have to be
+    extracted without it. It takes 30 values or more, and gets better with some hundreds.
     Gold is the same as that of constrain evaluate.
     """
     from constrain.evaluation.calibration import calibrate as calibrated
@@ -37,3 +38,5 @@ def calibrate(records: Path, gold: Path, ignore_case: bool, output: Path) -> Non
     found.calibration.save(output)
     held_out = "" if found.held_out_error is None else f", {found.held_out_error:.3f} after it, for other documents"
     click.echo(f"{output}: {found.count:,} values; expected calibration error {found.error:.3f} before{held_out}")
+    if margin := found.calibration.null_margin:
+        click.echo(f"values that are less than {margin:g} times as probable as null become null")

@@ -7,6 +7,7 @@ expected calibration error is that of the confidence before and after calibratio
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, chain
 from pathlib import Path
@@ -98,7 +99,7 @@ def _mean_logprobs(llm: constrain.LLM, document: Document, extraction: Extractio
     ids = torch.cat([prompt, torch.tensor([extraction.tokens])], dim=1)
     spell = vocabulary_of(llm.tokenizer).token_bytes
     pieces = [spell(token) for token in extraction.tokens]
-    if ids.shape[1] > llm.model.config.max_input_len or b"".join(pieces) != extraction.text.encode():
+    if ids.shape[1] > llm.model.config.max_input_len or not _is_record(b"".join(pieces)):
         return {}
     with torch.inference_mode():
         logits = llm.model.forward(ids)[0, prompt.shape[1] - 1 : -1].float().cpu()
@@ -110,8 +111,17 @@ def _mean_logprobs(llm: constrain.LLM, document: Document, extraction: Extractio
             for logprob, end, text in zip(logprobs, ends, pieces, strict=True)
             if end > leaf.start and end - len(text) < leaf.end
         )
-        for leaf in find_leaves(extraction.text.encode())
+        for leaf in find_leaves(b"".join(pieces))
     }
+
+
+def _is_record(text: bytes) -> bool:
+    """Whether tokens are those of one record: of a document in chunks there are several."""
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
 
 
 def report(found: Sequence[Sequence[Value]]) -> Iterator[str]:

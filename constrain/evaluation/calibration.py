@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
+from typing import NamedTuple
 
 from constrain.engine.pointers import pointer
 from constrain.evaluation.judge import judge
@@ -12,6 +13,23 @@ from constrain.evaluation.match import Match, match
 from constrain.evaluation.metrics import expected_calibration_error
 from constrain.extract.calibration import MIN_VALUES, Calibration, Sample, kind_of
 from constrain.runs import Line
+
+#: Margins that are tried, see :class:`~constrain.extract.Calibration`.
+MARGINS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 9.0)
+
+
+class Doubt(NamedTuple):
+    """A value where null is allowed, which is known to be right or wrong.
+
+    Attributes:
+        odds: how many times as probable as null it is.
+        is_right: whether it is right.
+        is_absent: whether null would be right.
+    """
+
+    odds: float
+    is_right: bool
+    is_absent: bool
 
 
 @dataclass(frozen=True)
@@ -44,11 +62,25 @@ def calibrate(lines: Iterable[Line], gold: Iterable[Line], *, ignore_case: bool 
         ArgumentError: there are too few values with a probability.
         RunError: gold has no records, a line of it has none, or none belongs to a line.
     """
-    documents = [list(_samples(each, ignore_case)) for each in match(lines, gold)]
+    matches = list(match(lines, gold))
+    documents = [list(_samples(each, ignore_case)) for each in matches]
     samples = [*chain(*documents)]
-    calibration = Calibration.fit(samples)
+    calibration = replace(Calibration.fit(samples), null_margin=best_margin(_doubts(matches, ignore_case)))
     error = _error(samples, [sample.probability for sample in samples])
     return Calibrated(calibration, len(samples), error, _held_out_error(documents))
+
+
+def best_margin(doubts: Iterable[Doubt]) -> float | None:
+    """Return the least margin with which most values are right; ``None`` if there are too few, or it changes none."""
+    known = list(doubts)
+    if len(known) < MIN_VALUES:
+        return None
+
+    def gain(margin: float) -> int:
+        return sum(each.is_absent - each.is_right for each in known if each.odds < margin)
+
+    best = max(MARGINS, key=gain)
+    return best if gain(best) > 0 else None
 
 
 def held_out_calibrated(documents: Sequence[Sequence[Sample]]) -> list[float]:
@@ -76,6 +108,17 @@ def _samples(match: Match, ignore_case: bool) -> Iterator[Sample]:
             alternatives = line["confidence"][where].get("alternatives")
             kind = kind_of(judgement.pair.found, alternatives, where in line.get("spans", {}))
             yield Sample(kind, judgement.probability, judgement.pair.is_right)
+
+
+def _doubts(matches: Iterable[Match], ignore_case: bool) -> Iterator[Doubt]:
+    """Yield the values of records where null was allowed; nulls are left out, as their other values are not known."""
+    for each in matches:
+        for judgement in judge(each, ignore_case=ignore_case):
+            pair = judgement.pair
+            if judgement.probability is not None and pair.found_path is not None and pair.found is not None:
+                alternatives = (each.line or {})["confidence"][pointer(pair.found_path)].get("alternatives") or {}
+                if null := alternatives.get("null"):
+                    yield Doubt(judgement.probability / null, pair.is_right, pair.gold is None)
 
 
 def _held_out_error(documents: Sequence[Sequence[Sample]]) -> float | None:

@@ -1,17 +1,17 @@
-"""Calibration: what share of values of a kind is right among those of a probability."""
+"""Calibration: what share of values of a kind is right among those of a probability, and when to doubt a value."""
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from constrain.arguments import check_type
+from constrain.arguments import check_number, check_type
 from constrain.errors import ArgumentError
 from constrain.extract.curves import Curve, Isotonic, Logistic, curve_of
 from constrain.extract.extraction import PRESENT, Confidence
@@ -20,6 +20,8 @@ from constrain.extract.extraction import PRESENT, Confidence
 MIN_VALUES, MIN_ISOTONIC = 30, 200
 #: Name of the curve of all kinds that have none of their own.
 OTHERS = "others"
+#: Name of the calibration in the folder of a model, which holds unless another is given.
+FILE_NAME = "constrain_calibration.json"
 
 
 class Sample(NamedTuple):
@@ -38,13 +40,17 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True)
 class Calibration:
-    """Curves that make probabilities the shares of right values, for each kind of value.
+    """Curves that make probabilities the shares of right values, for each kind of value, and when to prefer null.
 
     Attributes:
-        curves: by kind; that of :data:`OTHERS` is for kinds without one.
+        curves: by kind; that of :data:`OTHERS` is for kinds without one. Without any, probabilities are not changed.
+        null_margin: how many times as probable as null a value has to be where the schema allows null; if it is less
+            probable, it becomes null. 0: values are as the model writes them. ``None``: as the file in the folder of
+            the model says, or 0.
     """
 
-    curves: Mapping[str, Curve]
+    curves: Mapping[str, Curve] = field(default_factory=dict)
+    null_margin: float | None = None
 
     @classmethod
     def fit(cls, samples: Iterable[Sample]) -> Calibration:
@@ -71,6 +77,19 @@ class Calibration:
         return cls.load(what) if isinstance(what, (str, Path)) else what
 
     @classmethod
+    def of_model(cls, folder: str | Path | None, given: Calibration | None) -> Calibration | None:
+        """Return the calibration of a model: what is given, and what it leaves open, by the file in the model's folder.
+
+        Raises:
+            ArgumentError: the file cannot be read, or is no calibration.
+        """
+        path = None if folder is None else Path(folder) / FILE_NAME
+        own = cls.load(path) if path is not None and path.is_file() else None
+        if given is None or own is None or given.null_margin is not None:
+            return given or own
+        return replace(given, null_margin=own.null_margin)
+
+    @classmethod
     def load(cls, path: str | Path) -> Calibration:
         """Read a calibration from a file.
 
@@ -78,8 +97,11 @@ class Calibration:
             ArgumentError: the file cannot be read, or is no calibration.
         """
         try:
-            curves = json.loads(Path(path).read_text(encoding="utf-8"))["curves"]
-            return cls({OTHERS: curve_of(curves[OTHERS]), **{kind: curve_of(each) for kind, each in curves.items()}})
+            read = json.loads(Path(path).read_text(encoding="utf-8"))
+            curves, margin = read["curves"], read.get("null_margin")
+            check_number("null_margin", margin or 0, 0)
+            first = {OTHERS: curve_of(curves[OTHERS])} if curves else {}
+            return cls({**first, **{kind: curve_of(each) for kind, each in curves.items()}}, margin)
         except OSError as error:
             raise ArgumentError(f"the calibration cannot be read: {error}") from error
         except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -87,7 +109,8 @@ class Calibration:
 
     def to_json(self) -> dict[str, Any]:
         """Return the calibration as JSON."""
-        return {"curves": {kind: curve.to_json() for kind, curve in self.curves.items()}}
+        curves = {kind: curve.to_json() for kind, curve in self.curves.items()}
+        return {"curves": curves, **({} if self.null_margin is None else {"null_margin": self.null_margin})}
 
     def save(self, path: str | Path) -> None:
         """Write the calibration to a file."""
@@ -95,7 +118,8 @@ class Calibration:
 
     def probability(self, kind: str, probability: float) -> float:
         """Return the calibrated probability of a value."""
-        return self.curves.get(kind, self.curves[OTHERS]).apply(probability)
+        curve = self.curves.get(kind) or self.curves.get(OTHERS)
+        return probability if curve is None else curve.apply(probability)
 
     def calibrated(self, confidence: Confidence, kind: str, name: str) -> Confidence:
         """Calibrate the confidence of a value.

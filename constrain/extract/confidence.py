@@ -45,6 +45,7 @@ class LeafConfidence:
     Attributes:
         pointer: its JSON pointer in the record.
         text: its JSON text.
+        start, end: its bytes in the record as it was written.
         first: number of its first token.
         probability, removed: see :class:`~constrain.extract.Confidence`.
         distribution: the distribution over its alternatives, if they are known.
@@ -52,6 +53,8 @@ class LeafConfidence:
 
     pointer: str
     text: str
+    start: int
+    end: int
     first: int
     probability: float
     removed: float
@@ -121,7 +124,8 @@ class ConfidenceReader:
         distribution = None
         if not is_quote:
             distribution = self._distribution(target, grammar, text, leaf, first)
-        return LeafConfidence(where, leaf.text.decode(), first, math.exp(logprob), removed, distribution)
+        written = leaf.text.decode()
+        return LeafConfidence(where, written, leaf.start, leaf.end, first, math.exp(logprob), removed, distribution)
 
     def _distribution(
         self, target: Target[Any], grammar: CompiledGrammar, text: _WrittenText, leaf: Leaf, first: int

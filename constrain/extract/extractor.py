@@ -76,7 +76,8 @@ class Extractor:
     Attributes:
         runtime: the runtime that requests are submitted to.
         form: makes the prompts.
-        calibration: makes the probabilities of values the shares of right values; ``None``: as the model gives them.
+        calibration: makes the probabilities of values the shares of right values, and doubtful values null; ``None``:
+            as the model gives them.
     """
 
     def __init__(
@@ -92,7 +93,8 @@ class Extractor:
                 a generator.
             prompt: builds the prompt from a schema and a text; by default it is made in the form that fits the model:
                 that of the built-in model, its own chat template, or a plain text.
-            calibration: makes the probabilities of values the shares of right values; or the path of one.
+            calibration: makes the probabilities of values the shares of right values, and doubtful values null; or the
+                path of one. By default ``constrain_calibration.json`` in the folder of the model, if there is one.
             images: encodes conversations with images, so that documents may be images.
 
         Raises:
@@ -104,7 +106,7 @@ class Extractor:
             raise refused("prompt", prompt, "a function from a schema and a text to a prompt")
         tokenizer = self.runtime.tokenizer
         self.form: PromptForm = choose_form(tokenizer) if prompt is None else OwnForm(tokenizer, prompt)
-        self.calibration = Calibration.of(calibration)
+        self.calibration = Calibration.of_model(self.runtime.model.config.model_dir, Calibration.of(calibration))
         self._confidence = ConfidenceReader(tokenizer)
         self._images = images
 
@@ -243,10 +245,11 @@ class Extractor:
         """
         grammar = grammar or self.grammar(target, document)
         ids = self.encode_prompt(document.text, options) if prompt is None else prompt
-        if options.confidence:
-            options = replace(options, watched_tokens=self._confidence.watched_tokens)
-        confidence, calibration = self._confidence, self.calibration
-        reader = RecordReader(target, document, index, options.max_new_tokens, grammar, confidence, calibration)
+        confidence, calibration, is_shown = self._confidence, self.calibration, options.confidence
+        if is_shown or (calibration is not None and calibration.null_margin):
+            options = replace(options, confidence=True, watched_tokens=confidence.watched_tokens)
+        limit = options.max_new_tokens
+        reader = RecordReader(target, document, index, limit, grammar, confidence, calibration, is_shown)
         if options.exact:
             return PendingRounds(self._exact(reader, ids, options))
         return self._submitted(reader, ids, options, reader.read)

@@ -135,6 +135,8 @@ def _num_values(record: Any) -> int:
 class ExtractionStream(Iterable[Partial[T]], AsyncIterable[Partial[T]]):
     """The partial records of an extraction, for ``for`` and ``async for``; the last one is the whole record.
 
+    Doubtful values become null in the last one only, if the extractor has a calibration with a margin.
+
     A loop submits the request, and cancels it if it is left early. A document that does not fit in the context has no
     partial records, only the whole one.
 

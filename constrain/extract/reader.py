@@ -12,6 +12,7 @@ from constrain.engine import CompiledGrammar
 from constrain.errors import ExtractionError
 from constrain.extract.calibration import Calibration, kind_of
 from constrain.extract.confidence import ConfidenceReader, LeafConfidence
+from constrain.extract.doubt import with_nulls
 from constrain.extract.extraction import Confidence, Extraction, Usage
 from constrain.extract.spans import locate
 from constrain.extract.target import Reading, Target
@@ -30,7 +31,9 @@ class RecordReader(Generic[T]):
         max_new_tokens: maximum number of tokens of the record.
         grammar: the grammar that the model writes the record with.
         confidence: computes the confidence of values.
-        calibration: makes probabilities the shares of right values; ``None``: as the model gives them.
+        calibration: makes probabilities the shares of right values, and doubtful values null; ``None``: as the model
+            gives them.
+        shows_confidence: whether the extraction has the confidence of values.
     """
 
     target: Target[T]
@@ -40,6 +43,7 @@ class RecordReader(Generic[T]):
     grammar: CompiledGrammar
     confidence: ConfidenceReader
     calibration: Calibration | None
+    shows_confidence: bool = True
 
     def read(self, written: Completion) -> Extraction[T]:
         """Return the extraction.
@@ -55,14 +59,15 @@ class RecordReader(Generic[T]):
 
     def extraction(self, written: Completion, leaves: list[LeafConfidence]) -> Extraction[T]:
         """Return the extraction, given the confidence of its leaves; errors as for :meth:`read`."""
-        record = self._record(written)
+        record, text, leaves = self._settled(written, leaves)
         output_tokens = written.thinking_tokens + len(written.tokens)
         spans, occurrences = locate(record.quotations, self.document.text)
-        confidence = {leaf.pointer: self._calibrated(leaf, leaf.pointer in spans) for leaf in leaves}
+        shown = leaves if self.shows_confidence else []
+        confidence = {leaf.pointer: self._calibrated(leaf, leaf.pointer in spans) for leaf in shown}
         return Extraction(
             record.value,
             record.json,
-            written.text,
+            text,
             written.tokens,
             written.finish_reason,
             self.index,
@@ -72,6 +77,19 @@ class RecordReader(Generic[T]):
             confidence,
             usage=Usage(written.prompt_tokens, written.cached_tokens, output_tokens),
         )
+
+    def _settled(
+        self, written: Completion, leaves: list[LeafConfidence]
+    ) -> tuple[Reading[T], str, list[LeafConfidence]]:
+        """Return the record with its text and leaves: doubtful values are null, unless the schema refuses that."""
+        margin = 0.0 if self.calibration is None else self.calibration.null_margin
+        text, settled = with_nulls(written.text, leaves, margin or 0.0)
+        if text != written.text:
+            try:
+                return self.target.read(text), text, settled
+            except ExtractionError:
+                pass  # null is allowed in each of the places, but not beside the other values
+        return self._record(written), written.text, leaves
 
     def _calibrated(self, leaf: LeafConfidence, has_span: bool) -> Confidence:
         if self.calibration is None:

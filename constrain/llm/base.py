@@ -95,7 +95,8 @@ class BaseLLM:
                 a generator.
             prompt: builds the prompt of an extraction from a schema and a text; by default it is made in the form that
                 fits the model, see :class:`~constrain.extract.Extractor`.
-            calibration: makes the probabilities of extracted values the shares of right values; or the path of one.
+            calibration: makes the probabilities of extracted values the shares of right values, and doubtful values
+                null; or the path of one. By default ``constrain_calibration.json`` in the model's folder, if there.
             tower: the loaded vision tower of the model, for images in messages.
 
         Raises:

@@ -53,7 +53,8 @@ def load(
             times elsewhere), but no more than half of the free memory, and at least ``max_seq_len``.
         prompt: builds the prompt of an extraction from a schema and a text; by default it is made in the form that fits
             the model, see :class:`~constrain.extract.Extractor`.
-        calibration: makes the probabilities of extracted values the shares of right values; or the path of one.
+        calibration: makes the probabilities of extracted values the shares of right values, and doubtful values null;
+            or the path of one. By default ``constrain_calibration.json`` in the model's folder, if it is there.
         images: load the vision tower too; ``None``: if the model has one that is supported. Then documents may be
             images, and messages may have contents with images: a list of parts, such as
             ``{"type": "image", "image": image}`` and ``{"type": "text", "text": "What is the total?"}``, or those of

@@ -22,7 +22,7 @@ class LazyModel:
         tokenizer: its tokenizer.
         form: the form of its prompts.
         load: returns the :class:`constrain.LLM`, or something with its method ``extract_many``.
-        calibration: makes the probabilities of values the shares of right values.
+        calibration: makes the probabilities of values the shares of right values, and doubtful values null.
     """
 
     folder: str
@@ -43,10 +43,12 @@ class LazyModel:
 
         Raises:
             ModelError: the folder cannot be used.
+            ArgumentError: the calibration in the folder cannot be read.
         """
+        from constrain.extract import Calibration
         from constrain.extract.prompts.choose import choose_form
         from constrain.model.token_config import TokenConfig
         from constrain.tokenizer import ExLlamaV2Tokenizer
 
         tokenizer = ExLlamaV2Tokenizer(TokenConfig.of_folder(folder))
-        return cls(str(folder), tokenizer, choose_form(tokenizer), load, calibration)
+        return cls(str(folder), tokenizer, choose_form(tokenizer), load, Calibration.of_model(folder, calibration))

@@ -59,6 +59,24 @@ def test_few_values(files: tuple[str, str], tmp_path: Path) -> None:
     assert result.exit_code == 1 and "a calibration needs at least 30 values, not 28" in result.output
 
 
+def test_values_that_are_hardly_more_probable_than_null(tmp_path: Path) -> None:
+    """Of values 1.1 times as probable as null three in four are invented; of others twice as probable, none."""
+    found, gold = [], []
+    for number in range(60):
+        probability, absent = (0.44, number % 8) if number % 2 else (0.6, 0)
+        null = 0.4 if number % 2 else 0.3
+        alternatives = {"present": 1 - null, "null": null}
+        confidence = {"/due": {"probability": probability, "alternatives": alternatives}}
+        found.append({"key": str(number), "source": str(number), "record": {"due": 3}, "confidence": confidence})
+        gold.append({"source": str(number), "record": {"due": None if absent > 1 else 3}})
+    records = write(tmp_path / "records.jsonl", found)
+    path = tmp_path / "found.json"
+    result = run(records, "--gold", write(tmp_path / "gold.jsonl", gold), "-o", str(path))
+    assert result.exit_code == 0, result.output
+    assert result.output.endswith("values that are less than 1.5 times as probable as null become null\n")
+    assert Calibration.load(path).null_margin == 1.5
+
+
 @pytest.mark.parametrize("number", [0, 1])
 def test_what_it_reads_is_not_replaced(files: tuple[str, str], number: int) -> None:
     records, gold = files

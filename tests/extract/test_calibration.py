@@ -108,10 +108,22 @@ def test_files(tmp_path: Path) -> None:
     assert Calibration.load(path) == calibration == Calibration.of(path) == Calibration.of(calibration)
     assert Calibration.of(None) is None
     assert json.loads(path.read_text())["curves"].keys() == calibration.curves.keys()
+    margin = Calibration(null_margin=2.5)
+    margin.save(path)
+    assert Calibration.load(path) == margin
+    assert margin.probability("string", 0.3) == 0.3
 
 
 @pytest.mark.parametrize(
-    "content", ["", "[]", "{}", '{"curves": {}}', '{"curves": {"others": {"method": "magic"}}}', '{"curves": 1}']
+    "content",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"curves": {}, "null_margin": "4"}',
+        '{"curves": {"others": {"method": "magic"}}}',
+        '{"curves": 1}',
+    ],
 )
 def test_files_that_are_none(tmp_path: Path, content: str) -> None:
     path = tmp_path / "calibration.json"
