@@ -22,7 +22,7 @@ R = TypeVar("R")
 _POLL = 0.5
 #: Number of inputs that are submitted between two steps, so that the runtime need not wait for all of them: while its
 #: batch is not full, and afterwards.
-_AT_ONCE, _AHEAD = 8, 2
+_AT_ONCE, _AHEAD = 8, 1
 
 
 @dataclass(frozen=True)
@@ -134,6 +134,7 @@ def _run_many(
                     tasks.append(_start(submit, index, item))
             wakes = _after_a_step(runtime, inputs) if is_open and len(tasks) < window else _never
             if tasks and (task := _next_done(runtime, tasks, ordered, wakes)) is not None:
+                _step_ahead(runtime, tasks)
                 yield task.outcome()
     finally:
         for task in tasks:
@@ -181,6 +182,13 @@ def _next_done(runtime: Runtime, tasks: deque[_Task[R]], ordered: bool, wakes: C
     if found is not None:
         tasks.remove(found)
     return found
+
+
+def _step_ahead(runtime: Runtime, tasks: Iterable[_Task[Any]]) -> None:
+    """Step once if a task needs it, so that a GPU has a pass to run while the host reads the result of another."""
+    steps = runtime.num_steps
+    if runtime.runner.is_asynchronous and not all(task.done for task in tasks):
+        runtime.run_until(lambda: runtime.num_steps > steps, _POLL)
 
 
 def arun_many(

@@ -112,7 +112,7 @@ class ExLlamaV2Tokenizer(TokenizerVocabulary):
     def encode_special(self, text: str) -> list[int]:
         """Encode a text, names of special tokens as these tokens."""
         pattern = self._table("special_pattern", lambda: _alternation(self.extended_piece_to_id))
-        special = {literal: [idx] for literal, idx in self.extended_piece_to_id.items()}
+        special = self._table("special_ids", lambda: {each: [idx] for each, idx in self.extended_piece_to_id.items()})
         return _encode_around(pattern, text, special, self.encode_unspecial)
 
     def encode_unspecial(self, text: str) -> list[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -101,7 +101,7 @@ def test_the_first_of_many_run_while_others_are_submitted(llm: LLM) -> None:
     results = list(run_many(llm.runtime, begin, ["hello"] * (half + 4)))
     assert len(results) == half + 4
     assert steps[0] == steps[min(7, half - 1)] < steps[half]
-    assert Counter(steps[half:]) == dict.fromkeys(steps[half::2], 2)  # the batch is full, and goes on
+    assert len(set(steps[half:])) == 4  # the batch is full, and goes on
 
 
 @pytest.mark.parametrize(

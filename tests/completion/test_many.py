@@ -9,7 +9,7 @@ import pytest
 
 import constrain
 from constrain import LLM
-from constrain.completion import Completion
+from constrain.completion import Completion, Options, PendingResult, encode, run_many, submit
 
 
 class Stopped(Iterator[str]):
@@ -65,3 +65,24 @@ def test_requests_go_on_while_the_next_input_is_not_ready(llm: LLM, ordered: boo
         assert next(results).index == number
         assert prompts.taken == number + 1
     results.close()
+
+
+@pytest.mark.parametrize("is_asynchronous", [False, True])
+def test_a_result_is_read_while_the_next_step_runs(
+    llm: LLM, is_asynchronous: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A device that runs passes by itself gets the next one before the host reads what is done."""
+    monkeypatch.setattr(llm.runtime.runner, "is_asynchronous", is_asynchronous)
+    runtime = llm.runtime
+    order: list[str] = []
+    step = runtime.step
+    monkeypatch.setattr(runtime, "step", lambda: order.append("step") or step())
+
+    def begin(place: int, prompt: str) -> PendingResult[Completion]:
+        options = Options(max_new_tokens=2 + 6 * place)
+        ids = encode(llm.tokenizer, prompt)
+        return submit(runtime, ids, [], options, lambda completion: order.append(f"read {place}") or completion)
+
+    assert len(list(run_many(runtime, begin, ["hello", "hello"]))) == 2
+    before = order[: order.index("read 0")].count("step")
+    assert before == (4 if is_asynchronous else 2) and order[-1] == "read 1"
