@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -33,6 +34,13 @@ def takes(schema: dict[str, Any], text: str, length: int = 300) -> bool:
         ({"type": ["integer", "null"]}, "null", "9" * 16),
         ({"type": "string"}, json.dumps("é" * 300), json.dumps("é" * 301)),
         ({"type": ["string", "integer"]}, json.dumps("a" * 300), json.dumps("a" * 301)),
+        (
+            {"type": "string", "format": "uri"},
+            json.dumps("http://a.b/" + "a" * 289),
+            json.dumps("http://a.b/" + "a" * 290),
+        ),
+        ({"type": "string", "format": "nonsense"}, json.dumps("a" * 300), json.dumps("a" * 301)),
+        ({"type": "string", "format": "duration"}, '"P999999Y11M20DT7H1M999999S"', '"P1000000Y"'),
         ({"type": "string", "minLength": 310}, json.dumps("a" * 310), json.dumps("a" * 311)),
     ],
     ids=str,
@@ -51,7 +59,8 @@ def test_what_is_open_is_bounded(schema: dict[str, Any], short: str, long: str) 
         ({"type": "integer", "const": 10**20}, "1" + "0" * 20),
         ({"type": "string", "maxLength": 400}, json.dumps("a" * 400)),
         ({"type": "string", "pattern": "^a*$"}, json.dumps("a" * 400)),
-        ({"type": "string", "format": "uri"}, json.dumps("http://a.b/" + "a" * 400)),
+        ({"type": "string", "format": "uri", "maxLength": 500}, json.dumps("http://a.b/" + "a" * 400)),
+        ({"type": "string", "format": "duration", "pattern": "^P"}, json.dumps("P" + "1" * 400 + "D")),
         ({}, json.dumps("a" * 400)),
     ],
     ids=str,
@@ -112,3 +121,9 @@ def test_a_schema_with_nothing_within_the_bounds_goes_without(llm: constrain.LLM
     schema = {"type": "integer", "allOf": [{"minimum": 10**17}, {"maximum": 10**17 + 5}]}
     assert 0 <= llm.extract(schema, "a large number").value - 10**17 <= 5
     assert Target.of(schema).schema == schema
+
+
+def test_durations_within_the_bounds_are_durations_of_python() -> None:
+    longest = '"P999999Y999999M999999DT999999H999999M999999S"'
+    assert takes({"type": "string", "format": "duration"}, longest)
+    assert Target.of(timedelta).read(longest).value == timedelta(396041976, 55539)
