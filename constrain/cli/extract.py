@@ -204,10 +204,14 @@ def _warn_of_others(files: Sequence[Path], column: str | None, output: Path | No
 
 
 def _own(output: Path | None) -> tuple[Path, ...]:
-    """Return the files that a run writes."""
+    """Return the files that a run writes, and the pages on which they are reviewed."""
+    from constrain.review.page import is_page
     from constrain.runs import journal_of
 
-    return () if output is None else (output, journal_of(output))
+    if output is None:
+        return ()
+    written = (output, journal_of(output))
+    return (*written, *filter(is_page, (path.with_suffix(".html") for path in written)))
 
 
 def _opened(output: Path | None) -> Journal | Stream:

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import re
 from importlib.resources import files
+from pathlib import Path
 
 from constrain import __version__
 
@@ -18,6 +19,8 @@ MODULES = (
 
 _IMPORT = re.compile(r"^import .*?;\n", re.MULTILINE | re.DOTALL)
 _EXPORT = re.compile(r"^export ", re.MULTILINE)
+#: What pages say of themselves, and where, at the latest.
+_GENERATOR, _HEAD_BYTES = b'<meta name="generator" content="constrain ', 1024
 
 
 def render_page(name: str, index: str, blocks: str) -> str:
@@ -46,6 +49,15 @@ def render_page(name: str, index: str, blocks: str) -> str:
             blocks=Markup(blocks),
         )
     )
+
+
+def is_page(path: Path) -> bool:
+    """Return whether a file is a page of constrain, of a review or an evaluation."""
+    try:
+        with path.open("rb") as file:
+            return _GENERATOR in file.read(_HEAD_BYTES)
+    except OSError:
+        return False
 
 
 def page_style() -> str:

@@ -46,12 +46,18 @@ class Sources:
             lines: all lines whose sources will be asked for.
         """
         self._wanted: defaultdict[str, set[str]] = defaultdict(set)
+        self._paths: set[str] = set()
         for line in lines:
             table, name = _table_row(line)
             if table:
                 self._wanted[table].add(name)
+            self._paths.add(table or line.get("source") or "-")
         self._tables: dict[str, Mapping[str, Sequence[Row]]] = {}
         self._last: tuple[str | None, Document | DocumentError] = (None, Document(""))
+
+    def has(self, path: Path) -> bool:
+        """Return whether a file is one of the sources."""
+        return path.resolve() in {Path(each).resolve() for each in self._paths}
 
     def find(self, line: Line) -> Found:
         """Find the text of a line."""

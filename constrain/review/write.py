@@ -63,10 +63,12 @@ def write_review(
         show_progress: show progress bars on standard error.
 
     Raises:
-        RunError: the records cannot be read, or the page cannot be written.
+        RunError: the records cannot be read, the page cannot be written, or would replace one of their sources.
     """
     lines = read_lines(records)
     fields, sources = Fields(), Sources(lines)
+    if sources.has(Path(output)):
+        raise RunError(f"{output} would be replaced, but is a source of the records: choose another file for the page")
     entries = [index_entry(line, fields) for line in lines]
     found = [sources.find(line) for line in _tracked(lines, "document", show_progress)]
     shown = [_Shown(entry, detail(line, each)) for entry, line, each in zip(entries, lines, found, strict=True)]

@@ -257,6 +257,8 @@ def test_a_later_run_does_not_read_the_output_of_an_earlier_one(folder: Path, ti
     (folder / "letters" / "more.csv").write_text("text\nyes\nno\n")
     args = ("--schema", "schema.json", "--column", "text", "-o", output)
     assert run(tiny_dir, *args, "letters").exit_code == 0
+    journal = folder / (output if output.endswith(".jsonl") else f"{output}.jsonl")
+    assert CliRunner().invoke(cli, ["review", str(journal)]).exit_code == 0
     for paths in (
         ["letters"],
         ["letters/*"],

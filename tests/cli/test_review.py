@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner, Result
 from review_corpus import line_of, text_line, write_lines
 
@@ -40,6 +41,16 @@ def test_the_records_are_not_replaced_by_their_page(tmp_path: Path) -> None:
     result = run(str(records), "-o", str(tmp_path / "." / "records.jsonl"))
     assert result.exit_code == 2 and "records.jsonl would be replaced, but is read" in result.stderr
     assert records.read_bytes() == before
+
+
+@pytest.mark.parametrize(("source", "name"), [("page.html", "page.html"), ("rows.csv#1", "rows.csv")])
+def test_a_source_is_not_replaced_by_the_page(tmp_path: Path, source: str, name: str) -> None:
+    (tmp_path / name).write_text("name\nAda\n")
+    records = write_lines(tmp_path / "page.jsonl", [line_of(str(tmp_path / source), "Ada", record={"name": "Ada"})])
+    result = run(str(records), *([] if name == "page.html" else ["-o", str(tmp_path / name)]))
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert f"{name} would be replaced, but is a source of the records" in result.stderr
+    assert (tmp_path / name).read_text() == "name\nAda\n"
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:
