@@ -14,6 +14,7 @@ from constrain.runtime.request import Request
 
 def check_request(
     request: Request,
+    max_new_tokens: int,
     *,
     page_size: int,
     num_pages: int | None,
@@ -25,6 +26,7 @@ def check_request(
 
     Args:
         request: the request.
+        max_new_tokens: maximum number of generated tokens.
         page_size: positions of a page.
         num_pages: number of pages that can be allocated; ``None`` for a request with its own pages.
         max_batch_size: maximum number of rows that run at a time.
@@ -34,9 +36,8 @@ def check_request(
     Raises:
         GenerationError: the request is rejected.
     """
-    new = 1 if request.max_new_tokens is None else request.max_new_tokens
-    lengths = [ids.shape[-1] + new for ids in request.prompt]
-    pages = sum(pages_of(ids.shape[-1], new, page_size, request.particles) for ids in request.prompt)
+    longest = max(ids.shape[-1] for ids in request.prompt) + max_new_tokens
+    pages = sum(pages_of(ids.shape[-1], max_new_tokens, page_size, request.particles) for ids in request.prompt)
     if num_pages is not None and pages > num_pages:
         less = "a smaller max_new_tokens" + (" or fewer outputs" if request.particles > 1 else "")
         raise GenerationError(
@@ -45,10 +46,8 @@ def check_request(
         )
     if request.num_rows > max_batch_size:
         raise GenerationError(f"{request.num_rows} sequences are more than max_batch_size={max_batch_size}")
-    if num_pages is not None and max(lengths) > max_seq_len:
-        raise GenerationError(
-            f"prompt and max_new_tokens add up to {max(lengths)}, more than max_seq_len={max_seq_len}"
-        )
+    if num_pages is not None and longest > max_seq_len:
+        raise GenerationError(f"prompt and max_new_tokens add up to {longest}, more than max_seq_len={max_seq_len}")
     for ids in request.prompt:
         _check_tokens(ids, vocab_size, request.embeddings)
 

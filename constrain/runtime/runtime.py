@@ -164,17 +164,18 @@ class Runtime:
             GenerationError: the request can never fit, or its prompt has ids that the model does not know.
             BudgetError: every output that the constraint allows is longer than the request allows.
         """
+        limit = request.max_new_tokens
+        if limit is None:
+            limit = max(1, self.max_seq_len - max(ids.shape[-1] for ids in request.prompt))
         check_request(
             request,
+            limit,
             page_size=self.allocator.page_size,
             num_pages=None if block_tables else len(self.allocator.pages),
             max_batch_size=self.max_batch_size,
             max_seq_len=self.max_seq_len,
             vocab_size=self.model.config.vocab_size,
         )
-        limit = request.max_new_tokens
-        if limit is None:
-            limit = self.max_seq_len - max(ids.shape[-1] for ids in request.prompt)
         check_budget(request, limit)
         traits, embeddings = self.model.config.arch.lm, request.embeddings
         images = [prompt_images(traits, ids[0].tolist(), embeddings) for ids in request.prompt if embeddings]

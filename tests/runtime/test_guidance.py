@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from constrain.errors import GenerationError
 from constrain.runtime import Request, Runtime, SamplingParams
 
 Make = Callable[..., Runtime]
@@ -33,3 +34,9 @@ def test_each_prompt_ends_in_its_own_token(make: Make, scale: float, asynchronou
     assert [token.id for token in handle.result().tokens] == expected(runtime.model, scale, 9)
     first, second = (row.sequence_ids.torch()[0].tolist() for row in handle.sequence.rows)
     assert first[4:] == second[2:]
+
+
+def test_both_outputs_have_to_fit_without_a_limit(make: Make) -> None:
+    prompts = [torch.tensor([ids]) for ids in (WITH, WITHOUT)]
+    with pytest.raises(GenerationError, match=r"requires 4 pages \(only 2 available\)"):
+        make(512).submit(Request(prompts, SamplingParams(guidance=1.0)))
