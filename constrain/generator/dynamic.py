@@ -383,7 +383,7 @@ class ExLlamaV2DynamicGenerator:
             return NgramProposer(max_ngram, self.num_draft_tokens)
         if self.draft_model is None or self.draft_cache is None:
             return None
-        width = min(self.padded_vocab_size, self.draft_model.config.vocab_size, self.tokenizer.get_vocab_size())
+        width = min(self.padded_vocab_size, self.tokenizer.get_vocab_size())
         return DraftModel(self.draft_model, self.draft_cache, self.page_size, width, self.num_draft_tokens)
 
     def _enqueue(self, job: ExLlamaV2DynamicJob) -> int:

@@ -14,7 +14,7 @@ from constrain.errors import GenerationError
 from constrain.generator.base import ExLlamaV2BaseGenerator
 from constrain.generator.job import ExLlamaV2DynamicJob
 from constrain.generator.limits import check_event
-from constrain.generator.prompt import check_ids, left_padding, prepend_embeddings
+from constrain.generator.prompt import PromptBatch, check_ids, left_padding, prepend_embeddings
 from constrain.generator.results import token_ids
 from constrain.generator.seeds_and_stops import split_stop_conditions
 from constrain.generator.settings import Settings
@@ -223,7 +223,7 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
             input_ids, embeddings = prepend_embeddings(self.model, input_ids, input_embeddings)
         if padding.any() and embeddings:
             raise GenerationError("input_embeddings take no padding: give prompts of one length")
-        prompts = [row[int(pad) :].unsqueeze(0) for row, pad in zip(input_ids, padding, strict=True)]
+        prompts = PromptBatch(input_ids, padding).rows
         heals = token_healing and can_heal(self.tokenizer, prompts)
         room = self._room(prompts, heals)
         job = ExLlamaV2DynamicJob(
@@ -419,7 +419,7 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
     def _proposer(self) -> Proposer | None:
         if self.draft_model is not None and self.draft_cache is not None:
             if self._draft is None:
-                width = min(self.draft_model.config.vocab_size, self.tokenizer.get_vocab_size())
+                width = min(self.model.config.padded_vocab_size, self.tokenizer.get_vocab_size())
                 size = self.runtime.allocator.page_size
                 self._draft = DraftModel(self.draft_model, self.draft_cache, size, width, 0)
             self._draft.num_tokens = self.num_speculative_tokens

@@ -64,29 +64,24 @@ class ForwardBatch:
         ends = list(accumulate(len(row.ids) for row in self.rows))
         return [slice(end - len(row.ids), end) for row, end in zip(self.rows, ends, strict=True)]
 
-    @property
-    def num_tokens(self) -> int:
-        """Number of tokens of all rows."""
-        return sum(len(row.ids) for row in self.rows)
-
     def ids(self) -> torch.Tensor:
-        """Return the tokens, int64 ``[1, num_tokens]`` on the CPU."""
+        """Return the tokens, int64 ``[1, tokens]`` on the CPU."""
         return torch.tensor([[token for row in self.rows for token in row.ids]])
 
     def slots(self) -> torch.Tensor:
-        """Return the cache slot of each token, int64 ``[num_tokens]``."""
+        """Return the cache slot of each token, int64 ``[tokens]``."""
         size = self.page_size
         return torch.tensor(
             [row.block_table[at // size] * size + at % size for row in self.rows for at in range(row.past, row.end)]
         )
 
     def block_tables(self, width: int) -> torch.Tensor:
-        """Return the block table of each token's sequence, int32 ``[num_tokens, width]``, padded with zeros."""
+        """Return the block table of each token's sequence, int32 ``[tokens, width]``, padded with zeros."""
         tables = [[*row.block_table, *[0] * (width - len(row.block_table))] for row in self.rows for _ in row.ids]
         return torch.tensor(tables, dtype=torch.int)
 
     def lengths(self) -> torch.Tensor:
-        """Return the length of the sequence up to and including each token, int32 ``[num_tokens]``."""
+        """Return the length of the sequence up to and including each token, int32 ``[tokens]``."""
         return torch.tensor([at + 1 for row in self.rows for at in range(row.past, row.end)], dtype=torch.int)
 
 

@@ -196,8 +196,8 @@ class SequenceConstraint:
         self._ends_after: list[Collection[int]] = []
         self._constraint, self._eos, self._trigger = constraint, eos, trigger
         self._pending: PendingMask | None = None
-        self._promised: int | None = None
-        self._known: tuple[TokenMask | None] | None = None
+        self._prefetched: int | None = None
+        self._cached: tuple[TokenMask | None] | None = None
         self._fruitless = 0
 
     @property
@@ -228,11 +228,11 @@ class SequenceConstraint:
 
     def prefetch(self, batch: MaskBatch, token: int | None, budget: int | None) -> None:
         """Queue the next mask in a batch, after ``token`` if given; :meth:`accept` must get that token next."""
-        if self.active is None or self._pending is not None or (token is None and self._known is not None):
+        if self.active is None or self._pending is not None or (token is None and self._cached is not None):
             return
         self._pending = batch.add(self.active, token, budget)
         if self._pending is not None:
-            self._promised, self._known = token, None
+            self._prefetched, self._cached = token, None
 
     @property
     def is_ready(self) -> bool:
@@ -251,8 +251,8 @@ class SequenceConstraint:
             self._trigger.accept(token)
             if rest is not None and self._begin_within(rest):
                 self.active = self._constraint
-        elif self._promised is not None:
-            self._promised = None
+        elif self._prefetched is not None:
+            self._prefetched = None
         elif self.active is not None:
             self._forget()
             self.ends = self._ends_after.pop(0) if self._ends_after else ()
@@ -269,10 +269,10 @@ class SequenceConstraint:
             return None
         if self._pending is not None:
             pending, self._pending = self._pending, None
-            self._known = (pending.result(budget),)
-        elif self._known is None:
-            self._known = (self.active.mask(budget),)
-        (mask,) = self._known
+            self._cached = (pending.result(budget),)
+        elif self._cached is None:
+            self._cached = (self.active.mask(budget),)
+        (mask,) = self._cached
         self.ends = self.active.end_tokens if mask is not None else ()
         return mask if mask is None or self._eos is None else only_end(mask, self._eos)
 
@@ -293,7 +293,7 @@ class SequenceConstraint:
 
     def discard_mask(self) -> None:
         """Drop the cached mask, so that the next :meth:`mask` recomputes it."""
-        self._known = None
+        self._cached = None
 
     def masks_after(self, proposals: Sequence[int], budget: int | None) -> list[TokenMask | None]:
         """Return the masks after each proposed token, up to the first that is not allowed."""
@@ -334,7 +334,7 @@ class SequenceConstraint:
 
     def close(self) -> None:
         """Drop background work: no more masks are needed."""
-        self._pending = self._known = None
+        self._pending = self._cached = None
         if self._constraint is not None:
             self._constraint.close()
 
@@ -354,7 +354,7 @@ class SequenceConstraint:
     def _forget(self) -> None:
         """Wait for the pending mask, if any, and drop it."""
         pending, self._pending = self._pending, None
-        self._promised, self._known = None, None
+        self._prefetched, self._cached = None, None
         if pending is not None:
             with suppress(FilterError):  # the filter raises the same error when it is used again
                 pending.result(None)

@@ -156,6 +156,7 @@ class DecodeLoop:
         return ScheduledSequence(sequence, rows, sequence.epoch, ahead)
 
     def _drafts(self, sequence: SequenceState) -> bool:
+        """Return whether draft tokens are to be proposed for a sequence, which needs all its tokens."""
         if self.proposer is None or sequence.is_healing or sequence.request.embeddings:
             return False
         return sequence.may_speculate and self.proposer.wants(sequence)

@@ -110,12 +110,12 @@ class DraftModel(Proposer):
         Args:
             model, cache: the smaller model, and its cache, with the same pages as that of the target model.
             page_size: positions per page.
-            width: vocabulary size of both models.
+            width: number of tokens that the target model samples from.
             num_tokens: maximum number of tokens to propose at a time.
         """
         self.runner = ModelRunner(model, cache, page_size)
         self.num_tokens, self.min_probability = num_tokens, 0.0
-        self._width = width
+        self._width = min(width, model.config.vocab_size)
         self._acceptance: WeakKeyDictionary[SequenceState, Acceptance] = WeakKeyDictionary()
 
     def wants(self, sequence: SequenceState) -> bool:
