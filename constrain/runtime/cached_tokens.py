@@ -45,6 +45,7 @@ class CachedTokens:
         self._committed = self._final = 0
         self._commit_after = _COMMIT_INTERVAL
         self.prompt_end = 0
+        self._allocator: PageAllocator | None = None
 
     @property
     def is_prefilled(self) -> bool:
@@ -66,7 +67,7 @@ class CachedTokens:
         pages = allocator.allocate(prompt, count, root)
         if pages is None:
             return False
-        self.pages, self.prompt_end = pages, len(prompt) - 1
+        self._allocator, self.pages, self.prompt_end = allocator, pages, len(prompt) - 1
         self.block_table = [page.index for page in pages]
         self._commit_after = 1 + pages[-1].index % _COMMIT_INTERVAL
         return True
@@ -79,21 +80,21 @@ class CachedTokens:
         """Return a copy that goes on in given pages, which hold the same keys and values, and belong to another."""
         other = copy(self)
         other.sequence_ids = SeqTensor.from_tensor(self.sequence_ids.torch(), seq_dim=-1)
-        other.pages, other.block_table = [], block_table
+        other._allocator, other.pages, other.block_table = None, [], block_table
         return other
 
-    def stop(self, allocator: PageAllocator) -> None:
+    def stop(self) -> None:
         """Release the pages."""
-        self._commit(allocator)
-        allocator.release(self.pages)
-        self.pages = []
-        self.block_table = ()
+        self._commit()
+        if self._allocator is not None:
+            self._allocator.release(self.pages)
+        self._allocator, self.pages, self.block_table = None, [], ()
 
-    def skip_cached(self, allocator: PageAllocator) -> int:
-        """Skip tokens that its pages already hold, from whichever sequence; return their number."""
-        before, size = self.position, allocator.page_size
-        if not self.pages:
-            return 0
+    def skip_cached(self) -> None:
+        """Skip tokens that its pages already hold, from whichever sequence."""
+        if self._allocator is None:
+            return
+        before, size = self.position, self._allocator.page_size
         while not self.is_prefilled:
             number = self.position // size
             page = self.pages[number]
@@ -106,20 +107,20 @@ class CachedTokens:
             self.position = end
         self._committed = self._final = self.draft_position = self.position
         self.cached_tokens += self.position - before
-        return self.position - before
 
-    def prompt_chunk(self, page_size: int, limit: int) -> BatchRow | None:
+    def prompt_chunk(self, limit: int) -> BatchRow | None:
         """Return the next chunk of the prompt, ``limit`` tokens at most, up to the end of a page or of the prompt.
 
         It is longer where an image would be divided whose tokens attend to each other.
         """
         end = min(self.prompt_end, self.position + limit)
-        if self.pages:
-            if end < self.prompt_end and end // page_size * page_size > self.position:
-                end = end // page_size * page_size
-            for number in range(self.position // page_size + 1, end // page_size):
+        if self._allocator is not None:
+            size = self._allocator.page_size
+            if end < self.prompt_end and end // size * size > self.position:
+                end = end // size * size
+            for number in range(self.position // size + 1, end // size):
                 if self.pages[number].tokens:
-                    end = number * page_size
+                    end = number * size
                     break
         if end <= self.position:
             return None
@@ -127,21 +128,19 @@ class CachedTokens:
         ids = self.tokens(self.position)[: end - self.position]
         return BatchRow(ids, self.position, self.block_table, images=self.images)
 
-    def computed(self, allocator: PageAllocator, end: int, final: int) -> None:
+    def computed(self, end: int, final: int) -> None:
         """Record that keys and values up to ``end`` are cached, and those up to ``final`` will not change."""
         self.position = end
         self.draft_position = min(self.draft_position, end)
-        if not self.pages:
-            return
         self._final = min(end, final)
         if self._final <= self.prompt_end:
-            self._commit(allocator)
+            self._commit()
         elif self._final - self._committed >= self._commit_after:
-            self._commit(allocator)
+            self._commit()
             self._commit_after = _COMMIT_INTERVAL
 
-    def _commit(self, allocator: PageAllocator) -> None:
-        if self._final > self._committed:
+    def _commit(self) -> None:
+        if self._allocator is not None and self._final > self._committed:
             tokens = self.tokens(self._committed)[: self._final - self._committed]
-            allocator.commit(self.pages, tokens, self._committed)
+            self._allocator.commit(self.pages, tokens, self._committed)
             self._committed = self._final

@@ -25,7 +25,6 @@ from constrain.runtime.events import SampledToken, Update
 from constrain.runtime.in_flight import InFlightStep, ScheduledSequence
 from constrain.runtime.measurements import Measurements
 from constrain.runtime.model_runner import ModelRunner
-from constrain.runtime.page_table import PageAllocator
 from constrain.runtime.sampler.batch_sampler import BatchSampler, SampledBatch
 from constrain.runtime.sampler.inputs import SamplingRow
 from constrain.runtime.sampler.params import GREEDY, TokenBias
@@ -52,7 +51,6 @@ class DecodeLoop:
     def __init__(
         self,
         runner: ModelRunner,
-        allocator: PageAllocator,
         sampler: BatchSampler,
         workers: MaskWorkers | None,
         proposer: Proposer | None,
@@ -60,13 +58,13 @@ class DecodeLoop:
     ) -> None:
         """
         Args:
-            runner, allocator, sampler: model runner, page allocator, and sampler of the batch.
+            runner, sampler: model runner, and sampler of the batch.
             workers: compute masks while the model runs; ``None``: masks are computed when they are needed.
             proposer: see the attributes.
             jump_forward: run text that a constraint forces through the model in one forward pass.
         """
         self.proposer, self.num_tokens = proposer, 0
-        self._runner, self._allocator, self._sampler = runner, allocator, sampler
+        self._runner, self._sampler = runner, sampler
         self._workers, self._jump_forward = workers, jump_forward
         self._measurements = Measurements(runner.model, sampler.width)
         self._in_flight = InFlightStep()
@@ -326,7 +324,7 @@ class DecodeLoop:
         for row in sequence.rows:
             length = len(row.sequence_ids)
             # The last token has not been through the model yet.
-            row.computed(self._allocator, length - 1, length - sequence.num_uncommitted)
+            row.computed(length - 1, length - sequence.num_uncommitted)
         return updates
 
 

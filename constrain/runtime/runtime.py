@@ -126,7 +126,6 @@ class Runtime:
         self.max_chunk_size = max_chunk_size or max(size, model.config.max_input_len // size * size)
         self.decode_loop = DecodeLoop(
             self.runner,
-            self.allocator,
             BatchSampler(self.runner, min(tokenizer.get_vocab_size(), model.config.padded_vocab_size)),
             MaskWorkers() if use_background else None,
             proposer,
@@ -349,7 +348,7 @@ class Runtime:
                 root = self._prefix_root(request.loras, row.images.shift)
                 if not row.start(self.allocator, sequence.max_new_tokens, root, request.particles):
                     for other in rows[:number]:
-                        other.stop(self.allocator)
+                        other.stop()
                     return False
         sequence.mark("started")
         return True
@@ -363,7 +362,7 @@ class Runtime:
     def _release(self, sequence: SequenceState) -> None:
         self._particles.drop(sequence)
         for row in sequence.rows:
-            row.stop(self.allocator)
+            row.stop()
         sequence.close()
 
     def _prefill(self, sequences: Sequence[SequenceState]) -> list[Event]:
@@ -379,8 +378,8 @@ class Runtime:
             self.runner.prefill([chunk for _, _, chunk in batch], first.loras, first.embeddings)
             self._prefill_drafts(batch)
             for sequence, row, chunk in batch:
-                row.computed(self.allocator, chunk.end, chunk.end)
-                row.skip_cached(self.allocator)
+                row.computed(chunk.end, chunk.end)
+                row.skip_cached()
                 limits[sequence] -= len(chunk.ids)
                 computed.add(sequence)
         return [
@@ -401,8 +400,8 @@ class Runtime:
         written: set[int] = set()
         room = self.max_chunk_size
         for sequence, row in waiting:
-            row.skip_cached(self.allocator)
-            chunk = row.prompt_chunk(self.allocator.page_size, limits[sequence])
+            row.skip_cached()
+            chunk = row.prompt_chunk(limits[sequence])
             if chunk is None:
                 continue
             pages = chunk.pages(self.allocator.page_size)
