@@ -1,7 +1,7 @@
 """Runs requests to completion: continuous batching over a paged KV cache.
 
-A step starts sequences for which there are pages, prefills chunks of prompts, and decodes one or more tokens of running
-sequences, see :mod:`constrain.runtime.decode_loop`.
+A step starts sequences for which there are pages, prefills chunks of prompts, see :mod:`constrain.runtime.prefill`, and
+decodes one or more tokens of running sequences, see :mod:`constrain.runtime.decode_loop`.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ import logging
 import math
 import threading
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from time import monotonic, perf_counter, sleep
-from typing import TypeAlias
 from weakref import WeakKeyDictionary, WeakSet
 
 import torch
@@ -24,8 +23,6 @@ import torch
 from constrain.errors import BudgetError
 from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2Lora
 from constrain.model.prompt_images import prompt_images
-from constrain.runtime.batch import BatchRow
-from constrain.runtime.cached_tokens import CachedTokens
 from constrain.runtime.constraints import MaskWorkers
 from constrain.runtime.decode_loop import DecodeLoop
 from constrain.runtime.events import Finish, Update
@@ -34,6 +31,7 @@ from constrain.runtime.limits import check_request
 from constrain.runtime.model_runner import ModelRunner
 from constrain.runtime.page_table import PAGED_PAGE_SIZE, PageAllocator
 from constrain.runtime.particles import Particles
+from constrain.runtime.prefill import Prefill
 from constrain.runtime.request import Request
 from constrain.runtime.sampler.batch_sampler import BatchSampler
 from constrain.runtime.scheduler import Scheduler
@@ -50,10 +48,6 @@ _log = logging.getLogger(__name__)
 _MAX_ROOT_BYTES = 64
 #: Seconds between checks: of a thread that waits while another steps, and of a stepping thread that lets others in.
 _WAIT_INTERVAL, _POLL_INTERVAL = 0.05, 5e-5
-
-
-#: A sequence, one of its rows, and a chunk of the prompt of that row.
-_Chunk: TypeAlias = tuple[SequenceState, CachedTokens, BatchRow]
 
 
 @dataclass(frozen=True)
@@ -84,7 +78,6 @@ class Runtime:
         scheduler: holds the waiting and running sequences.
         max_batch_size: maximum number of rows that run at a time.
         max_seq_len: maximum sequence length.
-        max_chunk_size: maximum number of prompt tokens computed between two tokens of other sequences.
         decode_loop: decodes the running sequences.
         num_steps: number of steps so far.
     """
@@ -110,7 +103,9 @@ class Runtime:
             tokenizer: of the model.
             page_size: positions per page, a divisor of the row length of the cache; by default 256, or less if that is
                 no divisor.
-            max_batch_size, max_chunk_size: see the attributes.
+            max_batch_size: see the attributes.
+            max_chunk_size: maximum number of prompt tokens that are computed between two tokens of other sequences; by
+                default as many as fit in a forward pass of the model.
             max_seq_len: maximum sequence length; by default the model's.
             proposer: source of draft tokens for speculative decoding.
             jump_forward: run text that a constraint forces through the model in one forward pass.
@@ -123,7 +118,6 @@ class Runtime:
         self.scheduler = Scheduler()
         self.max_batch_size = min(max_batch_size, ModelRunner.max_rows)
         self.max_seq_len = min(model.config.max_seq_len if max_seq_len is None else max_seq_len, cache_length(cache))
-        self.max_chunk_size = max_chunk_size or max(size, model.config.max_input_len // size * size)
         self.decode_loop = DecodeLoop(
             self.runner,
             BatchSampler(self.runner, min(tokenizer.get_vocab_size(), model.config.padded_vocab_size)),
@@ -131,6 +125,7 @@ class Runtime:
             proposer,
             jump_forward,
         )
+        self._prefill = Prefill(self.runner, max_chunk_size or max(size, model.config.max_input_len // size * size))
         self._particles = Particles(self.allocator)
         self.num_steps = self._num_added = 0
         self._lora_numbers: WeakKeyDictionary[ExLlamaV2Lora, int] = WeakKeyDictionary()
@@ -302,7 +297,9 @@ class Runtime:
         """Start sequences that fit, prefill chunks of prompts, and decode one or more tokens of each sequence."""
         with self.lock:
             events = [Event(sequence, "started") for sequence in self.scheduler.start(self._start)]
-            events += self._prefill([each for each in self.scheduler.running if not each.is_prefilled])
+            waiting = [each for each in self.scheduler.running if not each.is_prefilled]
+            computed = self._prefill.step(waiting, self.decode_loop.proposer)
+            events += [Event(each, "prefill", progress=_progress(each)) for each in computed]
             ready = [sequence for sequence in self.scheduler.running if sequence.is_prefilled]
             outcomes = self._particles.step(ready, self.decode_loop.step)
             events += [Event(sequence, "streaming", update) for sequence, update in outcomes]
@@ -325,7 +322,7 @@ class Runtime:
         with self.lock:
             self.scheduler.start(self._start)
             while sequence.is_running and not sequence.is_prefilled and not aborted():
-                self._prefill([sequence])
+                self._prefill.step([sequence], self.decode_loop.proposer)
 
     def flush(self, sequence: SequenceState) -> None:
         """Discard the in-flight token of a sequence, so that it is sampled again under new conditions."""
@@ -364,76 +361,6 @@ class Runtime:
         for row in sequence.rows:
             row.stop()
         sequence.close()
-
-    def _prefill(self, sequences: Sequence[SequenceState]) -> list[Event]:
-        """Prefill a chunk of each prompt, several of them per forward pass."""
-        waiting = [(sequence, row) for sequence in sequences for row in sequence.rows]
-        limits = dict.fromkeys(sequences, self.max_chunk_size)
-        computed: set[SequenceState] = set()
-        while waiting:
-            batch, waiting = self._chunks(waiting, limits)
-            if not batch:
-                break
-            first = batch[0][0].request
-            self.runner.prefill([chunk for _, _, chunk in batch], first.loras, first.embeddings)
-            self._prefill_drafts(batch)
-            for sequence, row, chunk in batch:
-                row.computed(chunk.end, chunk.end)
-                row.skip_cached()
-                limits[sequence] -= len(chunk.ids)
-                computed.add(sequence)
-        return [
-            Event(each, "prefill", progress=_progress(each))
-            for each in sequences
-            if each in computed or any(row.copied for row in each.rows)
-        ]
-
-    def _chunks(
-        self, waiting: Sequence[tuple[SequenceState, CachedTokens]], limits: Mapping[SequenceState, int]
-    ) -> tuple[list[_Chunk], list[tuple[SequenceState, CachedTokens]]]:
-        """Return the prompt chunks of the next pass, and the rows that have to wait for a later one.
-
-        Sequences with a common prefix share pages: the tokens that one computes, the others skip in a later pass.
-        """
-        batch: list[_Chunk] = []
-        later: list[tuple[SequenceState, CachedTokens]] = []
-        written: set[int] = set()
-        room = self.max_chunk_size
-        for sequence, row in waiting:
-            row.skip_cached()
-            chunk = row.prompt_chunk(limits[sequence])
-            if chunk is None:
-                continue
-            pages = chunk.pages(self.allocator.page_size)
-            fits = not batch or (len(chunk.ids) <= room and _share_passes(batch[0][0], sequence))
-            if not fits or not written.isdisjoint(pages):
-                later.append((sequence, row))
-                continue
-            batch.append((sequence, row, chunk))
-            written.update(pages)
-            room -= len(chunk.ids)
-        return batch, later
-
-    def _prefill_drafts(self, batch: Sequence[_Chunk]) -> None:
-        """Prefill the same chunks in the proposer, where it has computed all earlier ones."""
-        proposer = self.decode_loop.proposer
-        drafted = [
-            (row, chunk)
-            for sequence, row, chunk in batch
-            if len(sequence.rows) == 1 and not sequence.request.embeddings and row.draft_position == chunk.past
-        ]
-        if proposer is None or not drafted:
-            return
-        proposer.prefill([chunk for _, chunk in drafted])
-        for row, chunk in drafted:
-            row.draft_position = chunk.end
-
-
-def _share_passes(one: SequenceState, other: SequenceState) -> bool:
-    """Return whether chunks of two prompts may share a forward pass."""
-    return one is other or (
-        one.request.loras == other.request.loras and not one.request.embeddings and not other.request.embeddings
-    )
 
 
 def _progress(sequence: SequenceState) -> tuple[int, int]:
