@@ -45,6 +45,8 @@ class ExLlamaV2DynamicGenerator:
 
     #: Class of the jobs that :meth:`generate` creates.
     job_type: type[ExLlamaV2DynamicJob] = ExLlamaV2DynamicJob
+    #: Whether :meth:`generate` returns texts along with the last results, and then raises the errors of jobs.
+    texts_with_results = False
 
     def __init__(
         self,
@@ -224,9 +226,14 @@ class ExLlamaV2DynamicGenerator:
         if last is None:
             return None
         error = next((result["exception"] for result in last if "exception" in result), None)
-        if error is not None and not return_last_results:
+        if error is not None and (self.texts_with_results or not return_last_results):
             raise error
-        return self._answer(prompts, last, single, completion_only, return_last_results)
+        heads = ["" if completion_only else each if isinstance(each, str) else each[0] for each in prompts]
+        texts = [head + result["full_completion"] for head, result in zip(heads, last, strict=True)]
+        answer, results = (texts[0], last[0]) if single else (texts, last)
+        if not return_last_results:
+            return answer
+        return (answer, results) if self.texts_with_results else results
 
     def enqueue(self, job: ExLlamaV2DynamicJob | list[ExLlamaV2DynamicJob]) -> int | list[int]:
         """Add jobs to the queue; they run when :meth:`iterate` is called.
@@ -421,16 +428,6 @@ class ExLlamaV2DynamicGenerator:
             for job in jobs:
                 self.cancel(job)
         return [last[job] for job in jobs]
-
-    def _answer(
-        self, prompts: list[Prompt], last: list[dict[str, Any]], single: bool, completion_only: bool, results: bool
-    ) -> Any:
-        """Build the return value of :meth:`generate`."""
-        if results:
-            return last[0] if single else last
-        heads = ["" if completion_only else each if isinstance(each, str) else each[0] for each in prompts]
-        texts = [head + result["full_completion"] for head, result in zip(heads, last, strict=True)]
-        return texts[0] if single else texts
 
 
 def _check_numbers(

@@ -58,12 +58,10 @@ class _NativeMask:
 
     def result(self, budget: int | None) -> TokenMask | None:
         accepted, mask = self._advance.result(self._place)
-        if not accepted:
-            if self._token is not None:
-                self._constraint.accept(self._token)
-            return self._constraint.mask(budget)
-        if self._token is not None:
+        if self._token is not None and accepted:
             self._constraint.accepted(self._token, [mask])
+        elif self._token is not None:
+            self._constraint.accept(self._token)
         return self._constraint.mask(budget)
 
 
@@ -241,14 +239,15 @@ class SequenceConstraint:
 
     def may_follow(self, token: int) -> bool:
         """Return false if the constraint excludes the text that a token adds after the trigger, which it completes."""
-        rest = self._rest_after(token)
+        if self._trigger is None or self._trigger.found:
+            return True
+        rest = self._trigger.rest_after(token)
         return rest is None or self._begin_within(rest)
 
     def accept(self, token: int) -> None:
         """Accept a token, unless :meth:`prefetch` has already queued it."""
         if self._trigger is not None and not self._trigger.found:
-            rest = self._rest_after(token)
-            self._trigger.accept(token)
+            rest = self._trigger.accept(token)
             if rest is not None and self._begin_within(rest):
                 self.active = self._constraint
         elif self._prefetched is not None:
@@ -337,10 +336,6 @@ class SequenceConstraint:
         self._pending = self._cached = None
         if self._constraint is not None:
             self._constraint.close()
-
-    def _rest_after(self, token: int) -> str | None:
-        """Return the text that a token adds after the trigger; ``None`` if it does not complete it."""
-        return None if self._trigger is None or self._trigger.found else self._trigger.rest_after(token)
 
     def _begin_within(self, text: str) -> bool:
         """Begin with ``text``, the end of a token; return whether the constraint allows it."""

@@ -45,9 +45,11 @@ class Trigger:
         place = text.find(self.string)
         return None if place < 0 else text[place + len(self.string) :] + detokenizer.flush()
 
-    def accept(self, token: int) -> None:
-        """Append a token to the output."""
+    def accept(self, token: int) -> str | None:
+        """Append a token to the output; returns what :meth:`rest_after` does."""
+        rest = self.rest_after(token)
+        self.found = self.found or rest is not None
         text = self._tail + self._detokenizer.push(token)
-        self.found = self.found or self.string in text
         kept = len(self.string) - 1
         self._tail = text[len(text) - kept :] if len(text) > kept else text
+        return rest

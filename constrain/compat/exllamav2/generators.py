@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 import torch
@@ -14,7 +13,6 @@ from constrain.model import ExLlamaV2Cache_8bit
 
 _generate_simple = takes_filters(native.ExLlamaV2BaseGenerator.generate_simple)
 _make_job = takes_filters(native.ExLlamaV2DynamicJob.__init__)
-_generate = inspect.signature(native.ExLlamaV2DynamicGenerator.generate)
 
 
 class ExLlamaV2BaseGenerator(native.ExLlamaV2BaseGenerator):
@@ -74,37 +72,17 @@ class ExLlamaV2DynamicJob(native.ExLlamaV2DynamicJob):
 class ExLlamaV2DynamicGenerator(native.ExLlamaV2DynamicGenerator):
     """:class:`constrain.generator.ExLlamaV2DynamicGenerator`, with these differences.
 
-    An 8-bit cache is refused, and ``return_last_results`` returns the texts together with the last results.
+    An 8-bit cache is refused. With ``return_last_results``, :meth:`generate` returns a tuple of its results without and
+    with it, and raises the errors of jobs.
     """
 
     job_type = ExLlamaV2DynamicJob
+    texts_with_results = True
 
     def __init__(self, model: Any, cache: Any, *args: Any, **kwargs: Any) -> None:
         if isinstance(cache, ExLlamaV2Cache_8bit):
             raise GenerationError("the dynamic generator does not take an 8-bit cache; use ExLlamaV2Cache_Q8")
         super().__init__(model, cache, *args, **kwargs)
-
-    def generate(self, *args: Any, **kwargs: Any) -> Any:
-        """See :meth:`constrain.generator.ExLlamaV2DynamicGenerator.generate`.
-
-        Returns:
-            Its result; with ``return_last_results`` a tuple of its results without and with it.
-        """
-        results = super().generate(*args, **kwargs)
-        given = _generate.bind(self, *args, **kwargs).arguments
-        if results is None or not given.get("return_last_results"):
-            return results
-        prompt, last = given["prompt"], results
-        if not isinstance(prompt, list):
-            prompt, last = [prompt], [results]
-        failed = next((result["exception"] for result in last if "exception" in result), None)
-        if failed is not None:
-            raise failed
-        prefixes = [
-            "" if given.get("completion_only") else each if isinstance(each, str) else each[0] for each in prompt
-        ]
-        texts = [prefix + result["full_completion"] for prefix, result in zip(prefixes, last, strict=True)]
-        return (texts, results) if isinstance(results, list) else (texts[0], results)
 
 
 class ExLlamaV2DynamicGeneratorAsync(native.ExLlamaV2DynamicGeneratorAsync):
