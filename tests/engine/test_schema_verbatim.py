@@ -283,7 +283,9 @@ def test_malformed_keywords(value: Any, byte_vocab: Vocabulary) -> None:
 
 
 def test_sources_that_are_not_there(byte_vocab: Vocabulary) -> None:
-    with pytest.raises(SchemaError, match="there is no source 'text'; give its text in `sources`"):
+    with pytest.raises(
+        SchemaError, match="there is no source 'text'; give its text in `sources`, or extract from a document"
+    ):
         compile_json_schema(VERBATIM, byte_vocab)
     with pytest.raises(SchemaError, match="there is no source 'text'"):
         compile_json_schema({"anyOf": [VERBATIM, VERBATIM]}, byte_vocab, sources={"Text": "abc"})
