@@ -100,7 +100,12 @@ class ExLlamaV2DynamicGenerator:
         if draft_model is not None and draft_cache is not None:
             check_parts(draft_model, draft_cache, tokenizer)
         sizes = {"max_batch_size": max_batch_size, "max_seq_len": max_seq_len, "max_chunk_size": max_chunk_size}
-        _check_numbers(sizes, max_q_size, max_ngram, num_draft_tokens, filter_time_limit)
+        given = {name: number for name, number in sizes.items() if number is not None}
+        for name, number in {**given, "max_q_size": max_q_size, "max_ngram": max_ngram}.items():
+            check_count(name, number, 1)
+        check_count("num_draft_tokens", num_draft_tokens)
+        if filter_time_limit is not None:
+            check_number("filter_time_limit", filter_time_limit, 0)
         config, size = model.config, PAGED_PAGE_SIZE if paged else cache.max_seq_len
         whole_pages = max(size, config.max_input_len // size * size)
         self.model, self.cache, self.tokenizer = model, cache, tokenizer
@@ -428,22 +433,6 @@ class ExLlamaV2DynamicGenerator:
             for job in jobs:
                 self.cancel(job)
         return [last[job] for job in jobs]
-
-
-def _check_numbers(
-    sizes: dict[str, int | None],
-    max_q_size: int,
-    max_ngram: int,
-    num_draft_tokens: int,
-    filter_time_limit: float | None,
-) -> None:
-    """Raise :class:`ArgumentError` if a generator argument is of the wrong type or out of range."""
-    given = {name: size for name, size in sizes.items() if size is not None}
-    for name, number in {**given, "max_q_size": max_q_size, "max_ngram": max_ngram}.items():
-        check_count(name, number, 1)
-    check_count("num_draft_tokens", num_draft_tokens)
-    if filter_time_limit is not None:
-        check_number("filter_time_limit", filter_time_limit, 0)
 
 
 def _spread(name: str, value: Any, count: int, single: bool) -> list[Any]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from constrain.errors import GenerationError
+from constrain.errors import BudgetError, GenerationError
 from constrain.model import EMBEDDING_INDEX, ExLlamaV2MMEmbedding
 from constrain.runtime.page_table import pages_of
 from constrain.runtime.request import Request
@@ -22,7 +22,7 @@ def check_request(
     max_seq_len: int,
     vocab_size: int,
 ) -> None:
-    """Reject a request that can never fit, or whose prompt has ids that the model does not know.
+    """Reject a request that can never fit or be completed, or whose prompt has ids that the model does not know.
 
     Args:
         request: the request.
@@ -34,7 +34,8 @@ def check_request(
         vocab_size: number of token ids; larger ids must refer to embeddings.
 
     Raises:
-        GenerationError: the request is rejected.
+        GenerationError: the request can never fit, or an id is unknown.
+        BudgetError: every output that the constraint allows is longer than the request allows.
     """
     longest = max(ids.shape[-1] for ids in request.prompt) + max_new_tokens
     pages = sum(pages_of(ids.shape[-1], max_new_tokens, page_size, request.particles) for ids in request.prompt)
@@ -50,6 +51,7 @@ def check_request(
         raise GenerationError(f"prompt and max_new_tokens add up to {longest}, more than max_seq_len={max_seq_len}")
     for ids in request.prompt:
         _check_tokens(ids, vocab_size, request.embeddings)
+    _check_budget(request, max_new_tokens)
 
 
 def _check_tokens(ids: torch.Tensor, vocab_size: int, embeddings: Sequence[ExLlamaV2MMEmbedding]) -> None:
@@ -60,3 +62,16 @@ def _check_tokens(ids: torch.Tensor, vocab_size: int, embeddings: Sequence[ExLla
         if not any(0 <= token - each.first_index < each.length for each in embeddings):
             kind = "a row of embeddings that were not given" if token >= EMBEDDING_INDEX else "outside the vocabulary"
             raise GenerationError(f"the prompt holds id {token}, which is {kind}")
+
+
+def _check_budget(request: Request, max_new_tokens: int) -> None:
+    constraint = request.constraint
+    if constraint is None or not request.within_budget or request.trigger is not None:
+        return
+    if constraint.min_tokens() is None:
+        return
+    constraint.begin()  # its filters may have been used before
+    needed = constraint.min_tokens()
+    after = 0 if request.faithful else 1  # the token after the end need not fit
+    if needed is not None and needed - after > max_new_tokens:
+        raise BudgetError(max_new_tokens, needed - after)

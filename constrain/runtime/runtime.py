@@ -20,7 +20,6 @@ from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 
-from constrain.errors import BudgetError
 from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2Lora
 from constrain.model.prompt_images import prompt_images
 from constrain.runtime.constraints import MaskWorkers
@@ -117,7 +116,8 @@ class Runtime:
         self.allocator = PageAllocator(self.runner.num_pages, size, self._paged_tensors)
         self.scheduler = Scheduler()
         self.max_batch_size = min(max_batch_size, ModelRunner.max_rows)
-        self.max_seq_len = min(model.config.max_seq_len if max_seq_len is None else max_seq_len, cache_length(cache))
+        longest = model.config.max_seq_len if max_seq_len is None else max_seq_len
+        self.max_seq_len = min(longest, self.runner.num_pages * size)
         self.decode_loop = DecodeLoop(
             self.runner,
             BatchSampler(self.runner, min(tokenizer.get_vocab_size(), model.config.padded_vocab_size)),
@@ -170,7 +170,6 @@ class Runtime:
             max_seq_len=self.max_seq_len,
             vocab_size=self.model.config.vocab_size,
         )
-        check_budget(request, limit)
         traits, embeddings = self.model.config.arch.lm, request.embeddings
         images = [prompt_images(traits, ids[0].tolist(), embeddings) for ids in request.prompt if embeddings]
         with self.between_steps():
@@ -372,20 +371,6 @@ def _log_finish(sequence: SequenceState, finish: Finish) -> None:
     _log.debug("request %d: %s after %d tokens, %.3f s", sequence.serial, finish.reason, sequence.new_tokens, seconds)
 
 
-def check_budget(request: Request, limit: int) -> None:
-    """Raise :class:`BudgetError` if every output that the constraint allows has more than ``limit`` tokens."""
-    constraint = request.constraint
-    if constraint is None or not request.within_budget or request.trigger is not None:
-        return
-    if constraint.min_tokens() is None:
-        return
-    constraint.begin()  # its filters may have been used before
-    needed = constraint.min_tokens()
-    after = 0 if request.faithful else 1  # the token after the end need not fit
-    if needed is not None and needed - after > limit:
-        raise BudgetError(limit, needed - after)
-
-
 def default_page_size(cache: ExLlamaV2CacheBase) -> int:
     """Return the default page size: the greatest common divisor of 256 and the row length of a cache.
 
@@ -393,11 +378,6 @@ def default_page_size(cache: ExLlamaV2CacheBase) -> int:
     """
     size = math.gcd(cache.max_seq_len, PAGED_PAGE_SIZE)
     return size if size >= 16 else cache.max_seq_len
-
-
-def cache_length(cache: ExLlamaV2CacheBase) -> int:
-    """Return the maximum number of positions of one sequence."""
-    return cache.batch_size * cache.max_seq_len
 
 
 @atexit.register
