@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from constrain.runtime.constraints import MaskBatch
 from constrain.runtime.decode_graphs import DecodeGraphRunner
 from constrain.runtime.decode_loop import DecodeLoop
+from constrain.runtime.mask_batch import MaskBatch
 
 
 class Watch:

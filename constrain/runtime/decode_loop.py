@@ -20,9 +20,9 @@ from constrain.filters.adapter import new_step
 from constrain.kernels.graphs import Event as DeviceEvent
 from constrain.model import ExLlamaV2Lora
 from constrain.runtime.batch import BatchRow
-from constrain.runtime.constraints import MaskBatch, MaskWorkers
 from constrain.runtime.events import SampledToken, Update
 from constrain.runtime.in_flight import InFlightStep, ScheduledSequence
+from constrain.runtime.mask_batch import MaskBatch, MaskWorkers
 from constrain.runtime.measurements import Measurements
 from constrain.runtime.model_runner import ModelRunner
 from constrain.runtime.sampler.batch_sampler import BatchSampler, SampledBatch

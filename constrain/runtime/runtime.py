@@ -22,11 +22,11 @@ import torch
 
 from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2Lora
 from constrain.model.prompt_images import prompt_images
-from constrain.runtime.constraints import MaskWorkers
 from constrain.runtime.decode_loop import DecodeLoop
 from constrain.runtime.events import Finish, Update
 from constrain.runtime.handle import Handle
 from constrain.runtime.limits import check_request
+from constrain.runtime.mask_batch import MaskWorkers
 from constrain.runtime.model_runner import ModelRunner
 from constrain.runtime.page_table import PAGED_PAGE_SIZE, PageAllocator
 from constrain.runtime.particles import Particles

@@ -13,9 +13,10 @@ from constrain.engine.bitmask import packed
 from constrain.errors import ConstrainError, DeadEnd, FilterError, GenerationError, NoTokenLeft
 from constrain.filters.masks import RowMask, TokenMask, exclude, intersect
 from constrain.runtime.cached_tokens import CachedTokens
-from constrain.runtime.constraints import MaskBatch, SequenceConstraint
+from constrain.runtime.constraints import SequenceConstraint
 from constrain.runtime.events import Finish, Piece, SampledToken, Update
 from constrain.runtime.lineage import Lineage
+from constrain.runtime.mask_batch import MaskBatch
 from constrain.runtime.output import Banned, Detokenizer, HeldText, Stop
 from constrain.runtime.request import Request
 from constrain.runtime.trigger import Trigger

@@ -14,7 +14,8 @@ import pytest
 from constrain.errors import FilterError
 from constrain.filters.masks import RowMask
 from constrain.filters.time_limit import THREADS
-from constrain.runtime.constraints import MaskBatch, MaskWorkers, PendingMask, SequenceConstraint
+from constrain.runtime.constraints import SequenceConstraint
+from constrain.runtime.mask_batch import MaskBatch, MaskWorkers, PendingMask
 
 
 class Slow:
