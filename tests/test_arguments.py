@@ -79,7 +79,7 @@ def test_what_was_given_is_shown_in_brief() -> None:
 @pytest.mark.parametrize(
     ("options", "kind", "said"),
     [
-        ({"prompt": None}, ArgumentError, "prompt must be a str, not None"),
+        ({"prompt": None}, ArgumentError, "give a prompt, or messages"),
         ({"prompt": b"a"}, ArgumentError, "prompt must be a str"),
         ({"prompt": ["a"]}, ArgumentError, "prompt must be a str"),
         ({"prompt": "\ud800"}, ArgumentError, "prompt is no text, because of a lone surrogate"),
@@ -105,12 +105,12 @@ def test_generate(llm: LLM, options: dict[str, Any], kind: type[ConstrainError],
 
 
 def test_choose(llm: LLM) -> None:
-    refuses(ArgumentError, "prompt must be", llm.choose, None, ["a"])
+    refuses(ArgumentError, "give a prompt, or messages", llm.choose, None, ["a"])
     refuses(GrammarError, r"options\[0\] must be a str", llm.choose, "hello", [1])
 
 
 def test_extract(llm: LLM) -> None:
-    refuses(ArgumentError, "the text of a document must be a str", llm.extract, {"type": "string"}, Path("letter.txt"))
+    refuses(ArgumentError, "is a path, and no document", llm.extract, {"type": "string"}, Path("letter.txt"))
     refuses(ArgumentError, "did you mean 'max_new_tokens'", llm.extract, {"type": "string"}, "text", max_tokens=5)
     refuses(ArgumentError, "target must be a Target", llm.extractor.extract, {"type": "string"}, "text")
     refuses(ArgumentError, "prompt must be a function", Extractor, llm.runtime, "Extract:")
