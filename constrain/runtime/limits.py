@@ -65,6 +65,7 @@ def _check_tokens(ids: torch.Tensor, vocab_size: int, embeddings: Sequence[ExLla
 
 
 def _check_budget(request: Request, max_new_tokens: int) -> None:
+    """Reject a request if every output that its constraint allows is longer."""
     constraint = request.constraint
     if constraint is None or not request.within_budget or request.trigger is not None:
         return
