@@ -36,6 +36,7 @@ inline FloatType float_type(const std::string& name) {
 inline Gate gate(const std::string& name) {
   if (name == "silu") return Gate::silu;
   if (name == "gelu_pytorch_tanh") return Gate::gelu_tanh;
+  if (name == "clamped_swiglu") return Gate::clamped_swiglu;
   throw std::invalid_argument("unknown activation " + name);
 }
 

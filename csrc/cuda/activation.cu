@@ -23,7 +23,7 @@ __global__ void __launch_bounds__(kThreads) gate_rows(GatedRows p) {
   unpack8<T>(gate_up[pack], gate);
   unpack8<T>(gate_up[packs + pack], up);
 #pragma unroll
-  for (int j = 0; j < 8; ++j) gate[j] = activate(gate[j], p.gate) * up[j];
+  for (int j = 0; j < 8; ++j) gate[j] = gated(gate[j], up[j], p.gate);
   static_cast<uint4*>(p.out)[index] = pack8<T>(gate);
 }
 

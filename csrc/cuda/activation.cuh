@@ -9,12 +9,19 @@
 
 namespace constrain::cuda {
 
-enum class Gate { silu, gelu_tanh };
+// The last is that of gpt-oss, which clamps both halves, and adds one to the ungated half.
+enum class Gate { silu, gelu_tanh, clamped_swiglu };
 
-__device__ __forceinline__ float activate(float x, Gate gate) {
-  if (gate == Gate::silu) return x / (1.0f + __expf(-x));
+// act(x) * y
+__device__ __forceinline__ float gated(float x, float y, Gate gate) {
+  if (gate == Gate::silu) return x / (1.0f + __expf(-x)) * y;
+  if (gate == Gate::clamped_swiglu) {
+    constexpr float kMost = 7.0f, kSharpness = 1.702f;
+    x = fminf(x, kMost);
+    return x / (1.0f + __expf(-kSharpness * x)) * (fminf(fmaxf(y, -kMost), kMost) + 1.0f);
+  }
   constexpr float kScale = 0.7978845608028654f, kCubic = 0.044715f;
-  return 0.5f * x * (1.0f + tanhf(kScale * (x + kCubic * x * x * x)));
+  return 0.5f * x * (1.0f + tanhf(kScale * (x + kCubic * x * x * x))) * y;
 }
 
 // `gate_up` has rows of 2 * width contiguous elements, the gate first; `out` rows of `width`, a multiple of 8.

@@ -22,7 +22,7 @@ __device__ __forceinline__ void write_sum(const Product& p, const T* base, int r
   if (row >= p.rows || output >= p.outputs) return;
   const T* products = base + int64_t{row} * p.outputs * (kGated ? 2 : 1) + output;
   float value = sum[0] + to_float(products[0]);
-  if constexpr (kGated) value = activate(value, p.gate) * (sum[1] + to_float(products[p.outputs]));
+  if constexpr (kGated) value = gated(value, sum[1] + to_float(products[p.outputs]), p.gate);
   if (p.residual) value += to_float(static_cast<const T*>(p.residual)[row * p.residual_stride + output]);
   static_cast<T*>(p.out)[row * p.out_stride + output] = from_float<T>(value);
 }

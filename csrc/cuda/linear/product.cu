@@ -23,7 +23,7 @@ __device__ __forceinline__ void write_output(const Product& p, const BlockSums<k
     return p.bias ? product + to_float(static_cast<const T*>(p.bias)[output + m * p.outputs]) : product;
   };
   float value = total(0);
-  if constexpr (kGated) value = activate(value, p.gate) * total(1);
+  if constexpr (kGated) value = gated(value, total(1), p.gate);
   if (p.residual) value += to_float(static_cast<const T*>(p.residual)[row * p.residual_stride + output]);
   static_cast<T*>(p.out)[row * p.out_stride + output] = from_float<T>(value);
 }

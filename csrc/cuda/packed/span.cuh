@@ -106,7 +106,7 @@ __device__ __forceinline__ void finish(const PackedProduct& p, int output, int r
   const T* bias = static_cast<const T*>(p.bias);
   float value = first + (bias ? to_float(bias[output]) : 0.0f);
   if (p.gated)
-    value = activate(value, p.gate) * (second + (bias ? to_float(bias[p.weight.outputs / 2 + output]) : 0.0f));
+    value = gated(value, second + (bias ? to_float(bias[p.weight.outputs / 2 + output]) : 0.0f), p.gate);
   if (p.residual) value += to_float(static_cast<const T*>(p.residual)[row * p.residual_stride + output]);
   static_cast<T*>(p.out)[row * p.out_stride + output] = from_float<T>(value);
 }

@@ -1,0 +1,80 @@
+// The experts that a few rows have chosen, and the rows of each.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "cuda/experts/experts.cuh"
+#include "cuda/reduce.cuh"
+
+namespace constrain::cuda {
+
+// In the shared memory of a block, which each block computes by itself: that takes less time than a kernel would.
+//
+// The chosen experts are listed in the order of their numbers. A pick is a row and one of its experts; picks are in the
+// order of the list, and those of one expert in the order of the rows.
+class ChosenExperts {
+ public:
+  // To be called by all threads of a block, of at least a warp. Reads `experts`, `rows`, `chosen` and `count`.
+  __device__ __forceinline__ void find(const ExpertMlp& p) {
+    for (int i = threadIdx.x; i < p.count * 2; i += blockDim.x) words_[i / 2][i % 2] = 0;
+    __syncthreads();
+    // Not from the L1 cache, which may be older than the choice where a kernel has not waited for its predecessor.
+    for (int i = threadIdx.x; i < p.rows * p.chosen; i += blockDim.x) {
+      const int row = i / p.chosen;
+      atomicOr(&words_[__ldcg(p.experts + i)][row / 32], 1u << row % 32);
+    }
+    __syncthreads();
+    if (threadIdx.x < kWarp) list(p.count);
+    __syncthreads();
+  }
+
+  __device__ __forceinline__ int count() const { return count_; }
+  __device__ __forceinline__ int expert(int place) const { return experts_[place]; }
+
+  // The rows of the expert at a place of the list, one bit each.
+  __device__ __forceinline__ uint64_t rows(int place) const { return rows_of(experts_[place]); }
+
+  // The number of a pick among all.
+  __device__ __forceinline__ int pick(int place, uint64_t rows, int row) const {
+    return first_picks_[place] + __popcll(rows & ((uint64_t{1} << row) - 1));
+  }
+
+ private:
+  __device__ __forceinline__ uint64_t rows_of(int expert) const {
+    return words_[expert][0] | uint64_t{words_[expert][1]} << 32;
+  }
+
+  // Lists the chosen experts and the first pick of each, with one sum for both: that of picks in the lower 16 bits.
+  __device__ __forceinline__ void list(int count) {
+    static_assert(kMaxExpertRows * kMaxChosen < 1 << 16);
+    const int lane = threadIdx.x;
+    int before = 0;
+    for (int start = 0; start < count; start += kWarp) {
+      const int expert = start + lane;
+      const int picks = expert < count ? __popcll(rows_of(expert)) : 0;
+      const int own = picks ? picks + (1 << 16) : 0;
+      int sum = own;
+#pragma unroll
+      for (int offset = 1; offset < kWarp; offset *= 2) {
+        const int other = __shfl_up_sync(kAllLanes, sum, offset);
+        if (lane >= offset) sum += other;
+      }
+      if (picks) {
+        const int mine = before + sum - own;
+        experts_[mine >> 16] = static_cast<uint16_t>(expert);
+        first_picks_[mine >> 16] = static_cast<uint16_t>(mine & 0xffff);
+      }
+      before += __shfl_sync(kAllLanes, sum, kWarp - 1);
+    }
+    if (lane == 0) count_ = before >> 16;
+  }
+
+  uint32_t words_[kMaxExperts][kMaxExpertRows / 32];  // the rows of each expert
+  uint16_t experts_[kMaxExperts];
+  uint16_t first_picks_[kMaxExperts];
+  int count_;
+};
+
+}  // namespace constrain::cuda

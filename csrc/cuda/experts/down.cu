@@ -1,0 +1,63 @@
+#include <cstdint>
+
+#include "cuda/experts/chosen.cuh"
+#include "cuda/experts/expert_tiles.cuh"
+#include "cuda/experts/experts.cuh"
+#include "cuda/launch.cuh"
+
+namespace constrain::cuda {
+namespace {
+
+constexpr const char* kName = "expert_down";
+
+// The biases of a row's experts, times their weights.
+template <typename T>
+__device__ __forceinline__ float bias_sum(const ExpertMlp& p, int row, int output) {
+  float sum = 0;
+  for (int j = row * p.chosen; j < (row + 1) * p.chosen; ++j)
+    sum += p.weights[j] * to_float(static_cast<const T*>(p.down_bias)[p.experts[j] * p.size + output]);
+  return sum;
+}
+
+template <typename T, int kGroups>
+__device__ __forceinline__ void write_sum(const ExpertMlp& p, const ExpertSums<1, kGroups>& sums, int first) {
+  const int i = threadIdx.x % kTile, output = first + i;
+  if (output >= p.size) return;
+  for (int row = threadIdx.x / kTile; row < p.rows; row += kProductThreads / kTile) {
+    float value = sums.product(0, i, row);
+    if (p.down_bias) value += bias_sum<T>(p, row, output);
+    if (p.residual) value += to_float(static_cast<const T*>(p.residual)[row * p.residual_stride + output]);
+    static_cast<T*>(p.out)[row * p.out_stride + output] = from_float<T>(value);
+  }
+}
+
+// A block computes 16 outputs of all rows, as one sum over the chosen experts, whose weights `inner` has been
+// multiplied by. The preceding kernel has waited for the choice of experts before this one begins, so it can be read at
+// once.
+template <typename T, int kGroups>
+__global__ void __launch_bounds__(kProductThreads, blocks_at_once(kGroups)) expert_down(ExpertMlp p) {
+  extern __shared__ uint4 rings[];
+  __shared__ ChosenExperts chosen;
+  const int first = blockIdx.x * kTile;
+  chosen.find(p);
+  ExpertTiles<T, 1, kGroups, true> product(
+      chosen, {p.inner, p.width, p.width, p.down, p.size, first, 0, chosen.count()}, rings);
+  product.prefetch();
+  wait_for_predecessor();
+  release_successor();
+  product.run();
+  write_sum<T, kGroups>(p, product.store(), first);
+}
+
+}  // namespace
+
+void multiply_down(const ExpertMlp& p, cudaStream_t stream) {
+  const unsigned blocks = (p.size + kTile - 1) / kTile;
+  with_half_type(p.type, kName, [&](auto element) {
+    with_row_groups(p.rows, [&](auto groups) {
+      launch(kName, expert_down<decltype(element), groups>, {dim3(blocks), kProductThreads, kRingBytes}, stream, p);
+    });
+  });
+}
+
+}  // namespace constrain::cuda

@@ -1,0 +1,230 @@
+// The main loop of experts: a block multiplies 16 rows of one or two matrices of each of some experts by the rows of x
+// that have chosen them.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#include "cuda/async_copy.cuh"
+#include "cuda/experts/chosen.cuh"
+#include "cuda/experts/experts.cuh"
+#include "cuda/linear/tile_product.cuh"
+#include "cuda/mma.cuh"
+#include "cuda/reduce.cuh"
+
+namespace constrain::cuda {
+
+constexpr int kRowGroup = 8;  // rows of x in a tensor core's product
+
+// What a block multiplies: x, one row for each row or for each pick, by rows of matrices of the experts at the places
+// from `begin` to `end` of the list. An expert has one matrix or two, of (height, inputs), of which the rows from
+// `first` on are taken.
+struct ExpertSpan {
+  const void* x;
+  int64_t x_stride;
+  int inputs;
+  const void* weight;
+  int height;
+  int first;
+  int begin;
+  int end;
+};
+
+// Sums of the warps of a block, in shared memory.
+template <int kMatrices, int kGroups>
+struct ExpertSums {
+  float products[kMatrices][kProductWarps][kGroups * kRowGroup][kTile];
+
+  // The product of a row of a matrix and a row of x.
+  __device__ __forceinline__ float product(int matrix, int i, int row) const {
+    float all = 0;
+#pragma unroll
+    for (int w = 0; w < kProductWarps; ++w) all += products[matrix][w][row][i];
+    return all;
+  }
+};
+
+// As in TileProduct, the warps take turns at spans of the inputs, here of one expert after the other; each has a ring
+// of stages for its part of the matrices, and the sums of the warps are added at the end. The sum of a row is over all
+// experts that it has chosen: elsewhere its inputs count as zeros, and groups of rows without any are skipped.
+template <typename T, int kMatrices, int kGroups, bool kPicks>
+class ExpertTiles {
+ public:
+  using Sums = ExpertSums<kMatrices, kGroups>;
+  static constexpr int kStage = kTile * kChunks;  // chunks of one matrix
+  static constexpr int kDepth = kRingBytes / (kProductWarps * kMatrices * kStage * 16);
+  static_assert(sizeof(Sums) <= kRingBytes);
+
+  // `rings` are kRingBytes of shared memory.
+  __device__ __forceinline__ ExpertTiles(const ChosenExperts& chosen, const ExpertSpan& span, uint4* rings)
+      : chosen_(chosen), span_(span), rings_(rings), ring_(rings + warp_ * kDepth * kMatrices * kStage) {
+    settle(fetched_);
+    read_ = fetched_;
+  }
+
+  // Requests what the ring holds. Reads the matrices only.
+  __device__ __forceinline__ void prefetch() {
+#pragma unroll
+    for (int d = 0; d < kDepth; ++d) fetch(d);
+  }
+
+  // Multiplies. All that was requested has arrived at the end.
+  __device__ __forceinline__ void run() {
+    const int stages = ((span_.end - span_.begin) * spans_ + kProductWarps - 1) / kProductWarps;
+    Columns next;
+    if constexpr (kAhead) next = load_columns();
+    for (int start = 0; start < stages; start += kDepth) {
+#pragma unroll
+      for (int d = 0; d < kDepth; ++d) {
+        Columns columns;
+        if constexpr (kAhead) columns = next;
+        if constexpr (kAhead) next = load_columns();
+        if constexpr (!kAhead) columns = load_columns();
+        wait_for_stage<kDepth - 1>();
+        multiply_stage(d, columns);
+        __syncwarp();
+        fetch(d);
+      }
+    }
+  }
+
+  // Writes the sums of the warps over the rings, for all threads of the block to read.
+  __device__ __forceinline__ const Sums& store() {
+    Sums& sums = *reinterpret_cast<Sums*>(rings_);
+    __syncthreads();
+#pragma unroll
+    for (int m = 0; m < kMatrices; ++m) {
+#pragma unroll
+      for (int g = 0; g < kGroups; ++g) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          sums.products[m][warp_][g * kRowGroup + member_ * 2 + i % 2][group_ + i / 2 * 8] = sum_[m][g][i];
+      }
+    }
+    __syncthreads();
+    return sums;
+  }
+
+ private:
+  // Whether the rows of x for the next stage fit into registers too.
+  static constexpr bool kAhead = kMatrices * kGroups <= 4;
+
+  // Where a warp is: at a span of the inputs of the expert at a place of the list.
+  struct Position {
+    int place;
+    int span;
+  };
+
+  // The lane's part of the rows of x, which are the columns of the product, for one stage; and which rows these are.
+  struct Columns {
+    uint4 x[kGroups][kHalves];
+    uint64_t rows;
+  };
+
+  static __device__ __forceinline__ bool has_group(uint64_t rows, int g) {
+    return (rows >> g * kRowGroup & ((1 << kRowGroup) - 1)) != 0;
+  }
+
+  // Index of a chunk of a matrix row, swizzled so that the lanes of a load use different banks.
+  static __device__ __forceinline__ int chunk_index(int row, int chunk) {
+    return row * kChunks + (chunk ^ (row % 2 * 4));
+  }
+
+  __device__ __forceinline__ void settle(Position& at) const {
+    while (at.span >= spans_) {
+      at.span -= spans_;
+      ++at.place;
+    }
+  }
+
+  __device__ __forceinline__ void advance(Position& at) const {
+    at.span += kProductWarps;
+    settle(at);
+  }
+
+  __device__ __forceinline__ void fetch(int d) {
+    if (fetched_.place < span_.end) {
+      const int chunk = lane_ % kChunks, input = fetched_.span * kSpan + chunk * 8;
+      const bool valid = input < span_.inputs;
+      const int64_t matrix_row = int64_t{chosen_.expert(fetched_.place)} * kMatrices * span_.height;
+#pragma unroll
+      for (int m = 0; m < kMatrices; ++m) {
+#pragma unroll
+        for (int i = 0; i < kTile / kLinesAtOnce; ++i) {
+          const int row = i * kLinesAtOnce + lane_ / kChunks;
+          const int64_t from_row = matrix_row + min(span_.first + row, span_.height - 1) + m * span_.height;
+          const T* from = static_cast<const T*>(span_.weight) + from_row * span_.inputs + (valid ? input : 0);
+          copy_async(ring_ + (d * kMatrices + m) * kStage + chunk_index(row, chunk), from, valid);
+        }
+      }
+      advance(fetched_);
+    }
+    end_stage();
+  }
+
+  __device__ __forceinline__ Columns load_columns() {
+    Columns columns;
+    columns.rows = 0;
+    if (read_.place >= span_.end) return columns;
+    columns.rows = chosen_.rows(read_.place);
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g) {
+      if (!has_group(columns.rows, g)) continue;
+      const int row = g * kRowGroup + group_;
+      const bool chosen = columns.rows >> row & 1;
+      const int64_t number = kPicks ? chosen_.pick(read_.place, columns.rows, row) : row;
+      const T* x = static_cast<const T*>(span_.x) + number * span_.x_stride;
+#pragma unroll
+      for (int h = 0; h < kHalves; ++h) {
+        const int input = read_.span * kSpan + h * 32 + member_ * 8;
+        const bool valid = chosen && input < span_.inputs;
+        columns.x[g][h] = valid ? *reinterpret_cast<const uint4*>(x + input) : make_uint4(0, 0, 0, 0);
+      }
+    }
+    advance(read_);
+    return columns;
+  }
+
+  __device__ __forceinline__ void multiply_stage(int d, const Columns& columns) {
+    if (!columns.rows) return;
+#pragma unroll
+    for (int h = 0; h < kHalves; ++h) {
+#pragma unroll
+      for (int m = 0; m < kMatrices; ++m) {
+        const uint4* stage = ring_ + (d * kMatrices + m) * kStage;
+        const uint4 row = stage[chunk_index(group_, h * 4 + member_)];
+        const uint4 row8 = stage[chunk_index(group_ + 8, h * 4 + member_)];
+#pragma unroll
+        for (int g = 0; g < kGroups; ++g) {
+          if (has_group(columns.rows, g)) multiply_add_packs<T>(sum_[m][g], row, row8, columns.x[g][h]);
+        }
+      }
+    }
+  }
+
+  const int warp_ = threadIdx.x / kWarp, lane_ = threadIdx.x % kWarp, group_ = lane_ / 4, member_ = lane_ % 4;
+  const ChosenExperts& chosen_;
+  const ExpertSpan span_;
+  const int spans_ = (span_.inputs + kSpan - 1) / kSpan;
+  uint4* const rings_;
+  uint4* const ring_;
+  Position fetched_{span_.begin, warp_};
+  Position read_{};
+  float sum_[kMatrices][kGroups][4] = {};
+};
+
+// Calls `use` with the number of groups of rows for which a kernel is compiled, at least those of `rows`.
+template <typename Use>
+void with_row_groups(int rows, Use&& use) {
+  if (rows <= kRowGroup) return use(std::integral_constant<int, 1>{});
+  if (rows <= 2 * kRowGroup) return use(std::integral_constant<int, 2>{});
+  if (rows <= 4 * kRowGroup) return use(std::integral_constant<int, 4>{});
+  use(std::integral_constant<int, 8>{});
+}
+
+// Blocks on a multiprocessor that registers leave room for.
+constexpr int blocks_at_once(int groups) { return groups == 1 ? 3 : groups <= 4 ? 2 : 1; }
+
+}  // namespace constrain::cuda
