@@ -5,7 +5,8 @@ from __future__ import annotations
 from constrain.kernels.activation import Activation, activated, gated_activation, soft_cap
 from constrain.kernels.attention import MOST_FUSED_DIM, MOST_SCORES, attention
 from constrain.kernels.bitmask import ChosenRows, apply_bitmask
-from constrain.kernels.experts import ExpertWeight, Routing, Scoring, expert_linear, route
+from constrain.kernels.expert_mlp import ExpertMLP, expert_mlp, weighted_sum
+from constrain.kernels.experts import ExpertWeight, expert_linear
 from constrain.kernels.guidance import add_bias, apply_guidance
 from constrain.kernels.kv_quantization import GroupQuantization, KVQuantization, Parts, TruncatedFloat, Unquantized
 from constrain.kernels.linear import gated_linear, linear
@@ -18,6 +19,7 @@ from constrain.kernels.penalties import PenaltyParameters, PenaltyScratch, penal
 from constrain.kernels.philox import philox_uniform
 from constrain.kernels.repetition import DryTensors, apply_dry
 from constrain.kernels.rotary import rotate
+from constrain.kernels.routing import Routing, Scoring, route
 from constrain.kernels.sampling import sample
 from constrain.kernels.sampling_tensors import GREEDY_TEMPERATURE, SamplingTensors, TopTokens
 from constrain.kernels.step_tokens import StepTokens, TokenPages, enter_tokens
@@ -61,6 +63,7 @@ __all__ = [
     "AttentionWorkspace",
     "ChosenRows",
     "DryTensors",
+    "ExpertMLP",
     "ExpertWeight",
     "Float4Weight",
     "Float8Weight",
@@ -104,6 +107,7 @@ __all__ = [
     "attention",
     "enter_tokens",
     "expert_linear",
+    "expert_mlp",
     "fills_words",
     "find_form",
     "gated_activation",
@@ -125,4 +129,5 @@ __all__ = [
     "route",
     "sample",
     "soft_cap",
+    "weighted_sum",
 ]

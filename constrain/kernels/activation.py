@@ -28,7 +28,7 @@ class Activation(Enum):
     @property
     def compiled(self) -> bool:
         """Whether the compiled kernels have it."""
-        return self in (Activation.SILU, Activation.GELU_TANH)
+        return self is not Activation.GELU
 
 
 _CLAMP, _SHARPNESS = 7.0, 1.702

@@ -1,10 +1,8 @@
-"""Mixtures of experts: the choice of experts for each token, and products with the weights of the chosen ones."""
+"""Products with the weights of the experts that rows have chosen."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import Enum
 
 import torch
 
@@ -18,69 +16,6 @@ ExpertWeight = torch.Tensor | Sequence[Weight]
 
 # On a GPU, with more rows it pays to wait for the choice.
 _FEW_ROWS = 64
-
-
-class Scoring(Enum):
-    """The function that makes scores of a router's logits."""
-
-    SOFTMAX = "softmax"
-    SIGMOID = "sigmoid"
-
-
-@dataclass(frozen=True)
-class Routing:
-    """How a layer chooses experts, see :func:`route`.
-
-    Attributes:
-        chosen: number of experts for each token.
-        scoring: makes scores of the router's logits.
-        normalised: whether the scores of the chosen experts are divided by their sum.
-        scale: factor of their scores.
-        groups: number of groups of neighbouring experts.
-        chosen_groups: number of groups from which experts are chosen, those of the highest scores.
-        best_of_group: number of experts of a group whose scores make up that of the group.
-    """
-
-    chosen: int
-    scoring: Scoring = Scoring.SOFTMAX
-    normalised: bool = True
-    scale: float = 1.0
-    groups: int = 1
-    chosen_groups: int = 1
-    best_of_group: int = 1
-
-
-def route(
-    logits: torch.Tensor, routing: Routing, correction: torch.Tensor | None = None
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Choose experts by the logits of a router (Shazeer et al. 2017; groups and correction: DeepSeek-V3 report, 2024).
-
-    Args:
-        logits: ``[rows, experts]``.
-        routing: how to choose.
-        correction: float32 ``[experts]``, added to the scores for the choice, but not for the weights.
-
-    Returns:
-        The chosen experts, int64 ``[rows, chosen]``, and their weights, float32 of that shape.
-    """
-    logits = logits.float()
-    scores = logits.sigmoid() if routing.scoring is Scoring.SIGMOID else logits.softmax(dim=-1)
-    rank = scores if correction is None else scores + correction
-    if routing.chosen_groups < routing.groups:
-        rank = _within_groups(rank, routing)
-    experts = rank.topk(routing.chosen, dim=-1).indices
-    weights = scores.gather(-1, experts)
-    if routing.normalised:
-        weights = weights / weights.sum(dim=-1, keepdim=True)
-    return experts, weights * routing.scale
-
-
-def _within_groups(rank: torch.Tensor, routing: Routing) -> torch.Tensor:
-    """Exclude the experts outside of the best groups."""
-    groups = rank.view(len(rank), routing.groups, -1)
-    best = groups.topk(routing.best_of_group, dim=-1).values.sum(dim=-1).topk(routing.chosen_groups, dim=-1).indices
-    seen = torch.zeros_like(groups[..., 0], dtype=torch.bool).scatter_(-1, best, True)
-    return groups.masked_fill(~seen.unsqueeze(-1), -torch.inf).flatten(1)
 
 
 def expert_linear(

@@ -9,14 +9,17 @@ import torch
 
 from constrain.kernels import (
     Activation,
+    ExpertMLP,
     ExpertWeight,
     GroupedWeight,
     LowRankUpdate,
     Routing,
     expert_linear,
+    expert_mlp,
     gated_activation,
     multiplies_packed,
     route,
+    weighted_sum,
 )
 from constrain.model.devices import first_device
 from constrain.model.forward_context import Adapter, ForwardContext
@@ -136,6 +139,10 @@ class ExpertLinear:
         )
         return y if activation is None else gated_activation(y, activation)
 
+    def is_adapted(self, context: ForwardContext) -> bool:
+        """Return whether an active adapter changes the projections of any expert."""
+        return self._merged_adapter(context) is not None
+
     def _merged_adapter(self, context: ForwardContext) -> tuple[torch.Tensor, torch.Tensor] | None:
         """Return the active adapters of all experts as one: ``[experts, r, k]`` and ``[experts, n, r]``."""
         active = tuple(context.loras)
@@ -214,9 +221,27 @@ class Mixture(HalfLayer):
         # The product with separate weights asks the host which experts were chosen.
         self.capturable = all(isinstance(part.weight, torch.Tensor) for part in (self.gate_up, self.down))
 
-    def inner(self, x: torch.Tensor, context: ForwardContext) -> Inner:
+    def forward(self, x: torch.Tensor, context: ForwardContext) -> torch.Tensor:
+        if self.weighted_inputs or self.gate_up.is_adapted(context) or self.down.is_adapted(context):
+            return super().forward(x, context)
+        rows, experts, weights = self._route(x, context)
+        mlp = ExpertMLP(self.gate_up.weight, self.down.weight, self.activation, self.gate_up.bias, self.down.bias)
+        states = x.flatten(0, 1) if self.post_norm is None else None
+        if self.shared is None:
+            y = expert_mlp(rows, experts, weights, mlp, states)
+        else:
+            shared = self._gated(self.shared.forward(rows, context), rows, context)
+            y = expert_mlp(rows, experts, weights, mlp, shared)
+            y = y if states is None else states + y
+        return self.finish(y.view_as(x), x, context)
+
+    def _route(self, x: torch.Tensor, context: ForwardContext) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return the normalised rows, and the experts of each and their weights."""
         rows = self.norm.forward(x, context).flatten(0, 1)
-        experts, weights = route(self.router.forward(rows, context), self.routing, self.correction)
+        return rows, *route(self.router.forward(rows, context), self.routing, self.correction)
+
+    def inner(self, x: torch.Tensor, context: ForwardContext) -> Inner:
+        rows, experts, weights = self._route(x, context)
         given = rows.unsqueeze(1)
         if self.weighted_inputs:
             given, weights = given * weights.to(rows.dtype).unsqueeze(-1), torch.ones_like(weights)
@@ -228,8 +253,7 @@ class Mixture(HalfLayer):
         self, inner: Inner, x: torch.Tensor, context: ForwardContext, residual: torch.Tensor | None
     ) -> torch.Tensor:
         (routed, *shared), (rows, experts, weights) = inner.split, inner.whole
-        each = self.down.forward(routed, experts, context)
-        y = torch.bmm(weights.to(each.dtype).unsqueeze(1), each).squeeze(1)
+        y = weighted_sum(self.down.forward(routed, experts, context), weights)
         if self.shared is not None:
             y += self._gated(self.shared.down.forward(shared[0], context), rows, context)
         y = y.view(*x.shape[:-1], -1)

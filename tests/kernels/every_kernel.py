@@ -20,6 +20,7 @@ from constrain.kernels import (
     AttentionWorkspace,
     ChosenRows,
     DryTensors,
+    ExpertMLP,
     GroupQuantization,
     KVQuantization,
     LowRankUpdate,
@@ -27,8 +28,10 @@ from constrain.kernels import (
     Pages,
     PenaltyParameters,
     PenaltyScratch,
+    Routing,
     RowNorm,
     SamplingTensors,
+    Scoring,
     StepTokens,
     TokenPages,
     TopTokens,
@@ -40,6 +43,7 @@ from constrain.kernels import (
     apply_guidance,
     cuda,
     enter_tokens,
+    expert_mlp,
     gated_activation,
     gated_linear,
     layer_norm,
@@ -49,6 +53,7 @@ from constrain.kernels import (
     penalise,
     philox_uniform,
     rms_norm,
+    route,
     sample,
 )
 from constrain.kernels.weights.fragments import BITS
@@ -114,6 +119,18 @@ def packed_products() -> None:
                 linear(x, weight, bias[0], residual, norm)
                 gated_linear(x, weight, bias[0], Activation.SILU, norm)
             linear(torch.randn(65, 328).to(dtype), weight)
+
+
+def experts() -> None:
+    for dtype, (count, chosen), (size, width) in product(HALVES, ((8, 2), (130, 6)), ((8, 72), (136, 40))):
+        gate_up, down = torch.randn(count, 2 * width, size).to(dtype), torch.randn(count, size, width).to(dtype)
+        biases = torch.randn(count, 2 * width).to(dtype), torch.randn(count, size).to(dtype)
+        for rows in (1, 7, 16, 27, 64):
+            x, logits = torch.randn(rows, size).to(dtype), torch.randn(rows, count).to(dtype)
+            choice = route(logits, Routing(chosen))
+            expert_mlp(x, *choice, ExpertMLP(gate_up, down, Activation.SILU))
+            choice = route(logits, Routing(chosen, Scoring.SIGMOID), torch.randn(count))
+            expert_mlp(x, *choice, ExpertMLP(gate_up, down, Activation.CLAMPED_SWIGLU, *biases), x)
 
 
 def attend(
@@ -223,6 +240,7 @@ def launch_all() -> None:
             products,
             updates,
             packed_products,
+            experts,
             attentions,
             sampling,
             steps,

@@ -1,0 +1,180 @@
+"""The experts of a layer: gated MLPs, of which every token passes through a few."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F
+
+from constrain.kernels import cuda
+from constrain.kernels.activation import Activation, gated_activation
+from constrain.kernels.experts import ExpertWeight, expert_linear
+
+# One product for several matrices, each with the rows up to an offset; in torch 2.5 it is not there.
+_grouped_product: Any = getattr(F, "grouped_mm", None) or getattr(torch, "_grouped_mm", None)
+# The compute capability from which on torch has a kernel for that.
+_GROUPED_CAPABILITY = (9, 0)
+
+
+@dataclass(frozen=True)
+class ExpertMLP:
+    """Weights of all experts of a layer.
+
+    Attributes:
+        gate_up: ``[experts, 2 * n, k]``, the rows of the gate first, or one weight for each expert.
+        down: ``[experts, k, n]``, likewise.
+        activation: non-linearity of the gate.
+        gate_up_bias: ``[experts, 2 * n]``, added to the products.
+        down_bias: ``[experts, k]``, likewise.
+    """
+
+    gate_up: ExpertWeight
+    down: ExpertWeight
+    activation: Activation
+    gate_up_bias: torch.Tensor | None = None
+    down_bias: torch.Tensor | None = None
+
+
+def expert_mlp(
+    x: torch.Tensor,
+    experts: torch.Tensor,
+    weights: torch.Tensor,
+    mlp: ExpertMLP,
+    residual: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Return the weighted sum of what the experts of each row make of it, plus ``residual``.
+
+    For few rows, and wherever this is captured in a CUDA graph, kernels read the weights of the chosen experts only,
+    each once for at most 64 rows, and the host never waits for the choice.
+
+    Args:
+        x: ``[rows, k]``.
+        experts: int64 ``[rows, chosen]``; those of a row differ.
+        weights: float32 ``[rows, chosen]``.
+        mlp: of all experts.
+        residual: ``[rows, k]``.
+
+    Returns:
+        ``[rows, k]``, of the dtype of ``x``.
+    """
+    if _fits_kernels(x, experts, mlp, residual):
+        if len(x) <= cuda.module.MAX_EXPERT_ROWS or torch.cuda.is_current_stream_capturing():
+            return _expert_mlp_cuda(x, experts, weights, mlp, residual)
+        if _multiplies_groups(x):
+            return expert_mlp_grouped(x, experts, weights, mlp, residual)
+    return expert_mlp_reference(x, experts, weights, mlp, residual)
+
+
+def expert_mlp_reference(
+    x: torch.Tensor,
+    experts: torch.Tensor,
+    weights: torch.Tensor,
+    mlp: ExpertMLP,
+    residual: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """:func:`expert_mlp` as products of all experts of each row."""
+    inner = expert_linear(x.unsqueeze(1), mlp.gate_up, experts, mlp.gate_up_bias, mlp.activation)
+    return weighted_sum(expert_linear(inner, mlp.down, experts, mlp.down_bias), weights, residual)
+
+
+def weighted_sum(each: torch.Tensor, weights: torch.Tensor, residual: torch.Tensor | None = None) -> torch.Tensor:
+    """Return the sum of ``each``, ``[rows, chosen, k]``, times ``weights``, ``[rows, chosen]``, plus ``residual``."""
+    y = torch.bmm(weights.to(each.dtype).unsqueeze(1), each).squeeze(1)
+    return y if residual is None else y.add_(residual)
+
+
+def expert_mlp_grouped(
+    x: torch.Tensor,
+    experts: torch.Tensor,
+    weights: torch.Tensor,
+    mlp: ExpertMLP,
+    residual: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """:func:`expert_mlp` for many rows, which are sorted by their experts; the host does not wait for the choice.
+
+    The weights must be tensors of all experts.
+    """
+    rows, chosen = experts.shape
+    ordered, order = experts.flatten().sort(stable=True)
+    gate_up = _grouped_linear(x[order // chosen], mlp.gate_up, mlp.gate_up_bias, ordered)
+    each = _grouped_linear(gated_activation(gate_up, mlp.activation), mlp.down, mlp.down_bias, ordered)
+    unsorted = torch.empty_like(each).index_copy_(0, order, each)
+    return weighted_sum(unsorted.view(rows, chosen, -1), weights, residual)
+
+
+def _grouped_linear(
+    x: torch.Tensor, weight: ExpertWeight, bias: torch.Tensor | None, experts: torch.Tensor
+) -> torch.Tensor:
+    """Multiply each row with the weight of its expert; the rows are in the order of the experts."""
+    matrices = cast(torch.Tensor, weight)
+    numbers = torch.arange(len(matrices), device=x.device)
+    ends = torch.searchsorted(experts, numbers, right=True, out_int32=True)
+    y = cast(torch.Tensor, _grouped_product(x, matrices.transpose(1, 2), offs=ends))
+    return y if bias is None else y.add_(bias[experts])
+
+
+def _multiplies_groups(x: torch.Tensor) -> bool:
+    known = _grouped_product is not None and x.dtype is torch.bfloat16
+    return known and torch.cuda.get_device_capability(x.device) >= _GROUPED_CAPABILITY
+
+
+def _fits_kernels(x: torch.Tensor, experts: torch.Tensor, mlp: ExpertMLP, residual: torch.Tensor | None) -> bool:
+    stacked = isinstance(mlp.gate_up, torch.Tensor) and isinstance(mlp.down, torch.Tensor)
+    if not stacked or not len(x) or not mlp.activation.compiled:
+        return False
+    matrices = cast(torch.Tensor, mlp.gate_up), cast(torch.Tensor, mlp.down)
+    given = (x, *matrices, mlp.gate_up_bias, mlp.down_bias, residual)
+    if not cuda.takes(*given) or not all(matrix.is_contiguous() for matrix in matrices):
+        return False
+    most: tuple[int, int] = cuda.module.MAX_EXPERTS, cuda.module.MAX_CHOSEN_EXPERTS
+    return len(matrices[0]) <= most[0] and experts.shape[1] <= most[1]
+
+
+def _expert_mlp_cuda(
+    x: torch.Tensor, experts: torch.Tensor, weights: torch.Tensor, mlp: ExpertMLP, residual: torch.Tensor | None
+) -> torch.Tensor:
+    out, step = torch.empty_like(x, memory_format=torch.contiguous_format), cuda.module.MAX_EXPERT_ROWS
+    for start in range(0, len(x), step):
+        rows = slice(start, start + step)
+        added = None if residual is None else residual[rows]
+        _launch(x[rows], experts[rows], weights[rows], mlp, added, out[rows])
+    return out
+
+
+def _launch(
+    x: torch.Tensor,
+    experts: torch.Tensor,
+    weights: torch.Tensor,
+    mlp: ExpertMLP,
+    residual: torch.Tensor | None,
+    out: torch.Tensor,
+) -> None:
+    gate_up, down = cast(torch.Tensor, mlp.gate_up), cast(torch.Tensor, mlp.down)
+    count, size, width = down.shape
+    inner = x.new_empty(experts.numel(), width)
+    with torch.cuda.device(x.device):
+        cuda.module.expert_mlp(
+            x=cuda.address(x),
+            experts=cuda.address(experts),
+            weights=cuda.address(weights),
+            gate_up=cuda.address(gate_up),
+            gate_up_bias=cuda.address(mlp.gate_up_bias),
+            down=cuda.address(down),
+            down_bias=cuda.address(mlp.down_bias),
+            residual=cuda.address(residual),
+            inner=cuda.address(inner),
+            out=cuda.address(out),
+            x_stride=x.stride(0),
+            residual_stride=0 if residual is None else residual.stride(0),
+            out_stride=out.stride(0),
+            rows=len(x),
+            count=count,
+            chosen=experts.shape[1],
+            size=size,
+            width=width,
+            activation=mlp.activation.value,
+            dtype=cuda.DTYPES[x.dtype],
+            stream=cuda.stream(x),
+        )

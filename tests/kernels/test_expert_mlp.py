@@ -1,0 +1,250 @@
+"""Experts of a layer against a loop over tokens in double precision, and on a GPU the kernels against both."""
+
+from __future__ import annotations
+
+import sys
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+
+from constrain.kernels import Activation, ExpertMLP, Routing, Scoring, expert_mlp, gated_activation, route
+from constrain.kernels.cuda import address, module, stream
+from constrain.kernels.expert_mlp import expert_mlp_grouped, expert_mlp_reference
+from constrain.kernels.graphs import Graph
+from constrain.kernels.routing import route_reference
+
+HALVES = [torch.float16, torch.bfloat16]
+ROUNDING = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1e-2}
+
+
+class Layer:
+    """Random experts, of a scale that keeps outputs near one."""
+
+    def __init__(
+        self,
+        count: int,
+        size: int,
+        width: int,
+        dtype: torch.dtype,
+        device: str = "cuda",
+        activation: Activation = Activation.SILU,
+        biased: bool = False,
+    ) -> None:
+        self.device = device
+        random = self._random = torch.Generator(device).manual_seed(0)
+
+        def weight(*shape: int) -> torch.Tensor:
+            return (torch.randn(shape, device=device, generator=random) / shape[-1] ** 0.5).to(dtype)
+
+        biases = (weight(count, 2 * width), weight(count, size)) if biased else (None, None)
+        self.mlp = ExpertMLP(weight(count, 2 * width, size), weight(count, size, width), activation, *biases)
+        self.count, self.size = count, size
+
+    def rows(self, number: int) -> torch.Tensor:
+        x = torch.randn(number, self.size, device=self.device, generator=self._random)
+        return x.to(self.mlp.gate_up.dtype)  # type: ignore[union-attr]
+
+    def choice(self, rows: int, chosen: int, same: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+        """Experts of each row, the same of all where asked for, and weights."""
+        scores = torch.rand(1 if same else rows, self.count, device=self.device, generator=self._random)
+        experts = scores.topk(chosen).indices.expand(rows, chosen).contiguous()
+        return experts, torch.rand(rows, chosen, device=self.device, generator=self._random) + 0.1
+
+    def exact(self, x: torch.Tensor, experts: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        """One token and expert after the other."""
+        return torch.stack(
+            [
+                sum((weight * self._expert(row, number) for number, weight in zip(*own, strict=True)), torch.zeros(()))
+                for row, own in zip(
+                    x.double().cpu(), zip(experts.tolist(), weights.double().tolist(), strict=True), strict=True
+                )
+            ]
+        )
+
+    def _expert(self, x: torch.Tensor, number: int) -> torch.Tensor:
+        def linear(row: torch.Tensor, weight: Any, bias: Any) -> torch.Tensor:
+            y = weight[number].double().cpu() @ row
+            return y if bias is None else y + bias[number].double().cpu()
+
+        inner = gated_activation(linear(x, self.mlp.gate_up, self.mlp.gate_up_bias), self.mlp.activation)
+        return linear(inner, self.mlp.down, self.mlp.down_bias)
+
+
+def close(actual: torch.Tensor, expected: torch.Tensor) -> bool:
+    """Return whether the error of every row, relative to its norm, is that of rounding."""
+    wide = actual.double().cpu()
+    error = (wide - expected).norm(dim=-1) / expected.norm(dim=-1)
+    return float(error.max()) < ROUNDING[actual.dtype]
+
+
+def check(layer: Layer, rows: int, chosen: int, compute: Any = expert_mlp, same: bool = False) -> None:
+    x, residual = layer.rows(rows), layer.rows(rows)
+    experts, weights = layer.choice(rows, chosen, same)
+    expected = layer.exact(x, experts, weights)
+    assert close(compute(x, experts, weights, layer.mlp), expected)
+    given = residual.clone()
+    assert close(compute(x, experts, weights, layer.mlp, residual), expected + residual.double().cpu())
+    assert torch.equal(residual, given)
+
+
+@pytest.mark.parametrize(("rows", "count", "chosen"), [(1, 8, 2), (5, 16, 4), (3, 1, 1)])
+@pytest.mark.parametrize("activation", Activation)
+@pytest.mark.parametrize("biased", [False, True])
+def test_reference(rows: int, count: int, chosen: int, activation: Activation, biased: bool) -> None:
+    check(Layer(count, 24, 16, torch.float32, "cpu", activation, biased), rows, chosen)
+
+
+@pytest.mark.skipif(
+    sys.modules["constrain.kernels.expert_mlp"]._grouped_product is None, reason="needs a newer version of torch"
+)
+@pytest.mark.parametrize(("rows", "count", "chosen"), [(1, 8, 2), (70, 16, 4), (3, 1, 1)])
+@pytest.mark.parametrize("biased", [False, True])
+def test_rows_sorted_by_their_experts(rows: int, count: int, chosen: int, biased: bool) -> None:
+    layer = Layer(count, 24, 16, torch.bfloat16, "cpu", biased=biased)
+    for same in (False, True):
+        check(layer, rows, chosen, expert_mlp_grouped, same)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize(("count", "chosen"), [(8, 2), (128, 8), (60, 4), (1, 1), (512, 3)])
+@pytest.mark.parametrize(("size", "width"), [(8, 8), (136, 72), (1032, 520)])
+def test_few_rows_on_a_gpu(count: int, chosen: int, size: int, width: int, dtype: torch.dtype) -> None:
+    if count == 512 and size > 1000:
+        pytest.skip("more memory than a test needs")
+    layer = Layer(count, size, width, dtype)
+    for rows in (1, 2, 7, 9, 32, 64):
+        check(layer, rows, chosen)
+    check(layer, 33, chosen, same=True)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("activation", "biased"), list(product(Activation, (False, True))))
+def test_activations_and_biases_on_a_gpu(activation: Activation, biased: bool) -> None:
+    for rows, dtype in product((1, 16, 64), HALVES):
+        check(Layer(16, 64, 88, dtype, activation=activation, biased=biased), rows, 3)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("count", "chosen", "size", "width"), [(8, 2, 4096, 14_336), (128, 8, 2048, 768)])
+def test_layers_of_large_models(count: int, chosen: int, size: int, width: int) -> None:
+    """Against products of each expert in the same precision: a loop on the host would take minutes."""
+    layer = Layer(count, size, width, torch.bfloat16)
+    for rows, same in product((1, 2, 7, 32, 64), (False, True)):
+        x, (experts, weights) = layer.rows(rows), layer.choice(rows, chosen, same)
+        expected = expert_mlp_reference(x, experts, weights, layer.mlp).double().cpu()
+        assert close(expert_mlp(x, experts, weights, layer.mlp), expected)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("rows", [65, 300])
+def test_many_rows_on_a_gpu(rows: int, dtype: torch.dtype) -> None:
+    for biased in (False, True):
+        check(Layer(128, 136, 72, dtype, biased=biased), rows, 8)
+        check(Layer(8, 136, 72, dtype, biased=biased), rows, 2, same=True)
+
+
+@pytest.mark.gpu
+def test_what_kernels_do_not_take_on_a_gpu() -> None:
+    check(Layer(8, 136, 72, torch.float32), 5, 2)
+    check(Layer(8, 36, 12, torch.bfloat16), 5, 2)
+    check(Layer(520, 16, 8, torch.bfloat16), 5, 2)
+
+
+@pytest.mark.gpu
+def test_kernels_need_no_other_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fallback would be correct, but slow."""
+    own = sys.modules["constrain.kernels.expert_mlp"]
+    for name in ("expert_mlp_reference", "expert_mlp_grouped"):
+        monkeypatch.setattr(own, name, None)
+    monkeypatch.setattr(sys.modules["constrain.kernels.routing"], "route_reference", None)
+    layer = Layer(128, 136, 72, torch.bfloat16)
+    for rows in (1, 64):
+        x = layer.rows(rows)
+        experts, weights = route(torch.randn(rows, 128, device="cuda").to(x), Routing(8))
+        expert_mlp(x, experts, weights, layer.mlp)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("rows", [1, 8, 32, 64, 150])
+@pytest.mark.parametrize(("count", "chosen"), [(8, 2), (128, 8)])
+def test_a_graph_serves_every_choice(rows: int, count: int, chosen: int) -> None:
+    """Several layers one after the other, from logits of routers to outputs."""
+    layers = [Layer(count, 136, 72, torch.bfloat16) for _ in range(3)]
+    x = layers[0].rows(rows)
+    logits = torch.randn(3, rows, count, device="cuda").to(x)
+
+    def steps() -> torch.Tensor:
+        y = x
+        for layer, own in zip(layers, logits, strict=True):
+            y = expert_mlp(y, *route(own, Routing(chosen)), layer.mlp, y)
+        return y
+
+    graph = Graph(steps)
+    for turn in range(20):
+        x.copy_(layers[0].rows(rows))
+        logits.copy_(torch.randn(3, rows, count, device="cuda"))
+        if turn % 5 == 4:
+            logits.copy_(logits[:, :1].expand_as(logits))
+        found, y = graph().clone(), x.double().cpu()
+        for layer, own in zip(layers, logits, strict=True):
+            experts, weights = route_reference(own, Routing(chosen))
+            y = y + layer.exact(y, experts, weights)
+        assert close(found, y)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize(("count", "chosen"), [(1, 1), (8, 2), (128, 8), (160, 6), (512, 32)])
+@pytest.mark.parametrize(("scoring", "normalised", "corrected"), list(product(Scoring, (False, True), (False, True))))
+def test_routing_on_a_gpu(
+    count: int, chosen: int, scoring: Scoring, normalised: bool, corrected: bool, dtype: torch.dtype
+) -> None:
+    # Numbers that differ in 16 bits, so that there are no equals to choose from.
+    steps = torch.stack([torch.randperm(count) for _ in range(70)]) - count // 2
+    logits = (steps / 64).to("cuda", dtype)
+    correction = torch.arange(count, device="cuda") * 1e-4 if corrected else None
+    routing = Routing(chosen, scoring, normalised, 2.5)
+    for given in (logits, logits[:1], logits.repeat(1, 2)[:, :count]):
+        experts, weights = route(given, routing, correction)
+        expected, expected_weights = route_reference(given, routing, correction)
+        assert experts.dtype is torch.int64 and weights.dtype is torch.float32
+        assert torch.equal(experts, expected) or corrected
+        torch.testing.assert_close(weights.sort().values, expected_weights.sort().values, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.gpu
+def test_equal_and_unusual_logits_on_a_gpu() -> None:
+    logits = torch.zeros(4, 40, device="cuda", dtype=torch.bfloat16)
+    logits[1], logits[2], logits[3, 7] = -torch.inf, torch.nan, torch.nan
+    logits[1, 30] = 1
+    experts, weights = route(logits, Routing(3))
+    assert experts[0].tolist() == [0, 1, 2] and weights[0].tolist() == pytest.approx([1 / 3] * 3)
+    assert experts[1].tolist() == [30, 0, 1] and weights[1].tolist() == [1, 0, 0]
+    # The weights are not numbers, but the experts are still some to read.
+    assert all(len({*row}) == 3 and min(row) >= 0 and max(row) < 40 for row in experts.tolist())
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"rows": 65}, "too many rows"),
+        ({"count": 513}, "unsupported number of experts"),
+        ({"chosen": 9}, "unsupported number of chosen experts"),
+        ({"size": 12}, "the size must be a multiple of 8"),
+        ({"width": 12}, "the width must be a multiple of 8"),
+        ({"down": 0}, "null or misaligned pointer"),
+    ],
+)
+def test_arguments_are_checked(changes: dict[str, int], message: str) -> None:
+    memory = torch.zeros(4096, device="cuda")
+    pointers = ("x", "experts", "weights", "gate_up", "gate_up_bias", "down", "down_bias", "residual", "inner", "out")
+    strides = dict.fromkeys(("x_stride", "residual_stride", "out_stride"), 8)
+    sizes = {"rows": 1, "count": 8, "chosen": 2, "size": 8, "width": 8}
+    given: dict[str, Any] = dict.fromkeys(pointers, address(memory)) | strides | sizes | changes
+    with pytest.raises(ValueError, match=message):
+        module.expert_mlp(**given, activation="silu", dtype="float16", stream=stream(memory))
