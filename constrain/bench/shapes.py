@@ -51,8 +51,59 @@ class Shape:
         return 2 * self.num_hidden_layers * self.num_key_value_heads * self.head_dim
 
 
+@dataclass(frozen=True)
+class MixtureShape(Shape):
+    """Dimensions of a mixture of experts: Mixtral, or Qwen3-MoE where queries and keys are normalised.
+
+    ``intermediate_size`` is that of an expert.
+    """
+
+    num_experts: int
+    num_experts_per_tok: int
+    normed: bool
+
+    def config(self) -> dict[str, Any]:
+        names = {
+            "architectures": ["MixtralForCausalLM"],
+            "model_type": "mixtral",
+            "num_local_experts": self.num_experts,
+        }
+        if self.normed:
+            names = {
+                "architectures": ["Qwen3MoeForCausalLM"],
+                "model_type": "qwen3_moe",
+                "moe_intermediate_size": self.intermediate_size,
+                "norm_topk_prob": True,
+                "decoder_sparse_step": 1,
+                "mlp_only_layers": [],
+            }
+        return super().config() | names
+
+    @property
+    def expert_weights(self) -> int:
+        """Number of weights of an expert."""
+        return 3 * self.hidden_size * self.intermediate_size
+
+    def active_experts(self, batch: int) -> float:
+        """Return the number of experts of a layer that a batch reads on average, if all choices are equally likely."""
+        return self.num_experts * (1 - (1 - self.num_experts_per_tok / self.num_experts) ** batch)
+
+    def layer_weights_read(self, batch: int) -> float:
+        """Return the number of weights of a layer that a decode step reads on average."""
+        heads = self.num_attention_heads * self.head_dim
+        kv = self.num_key_value_heads * self.head_dim
+        attention = self.hidden_size * (2 * heads + 2 * kv) + 2 * self.head_dim * self.normed
+        router = self.num_experts * self.hidden_size
+        return attention + router + 2 * self.hidden_size + self.active_experts(batch) * self.expert_weights
+
+
 SHAPES = {
     "llama-3.1-8b": Shape(4096, 14_336, 32, 32, 8, 128, 128_256),
     "qwen-2.5-0.5b": Shape(896, 4864, 24, 14, 2, 64, 151_936),
     "llama-3.2-1b": Shape(2048, 8192, 16, 32, 8, 64, 128_256),
+}
+
+MIXTURES = {
+    "mixtral-8x7b": MixtureShape(4096, 14_336, 32, 32, 8, 128, 32_000, 8, 2, False),
+    "qwen3-30b-a3b": MixtureShape(2048, 768, 48, 32, 4, 128, 151_936, 128, 8, True),
 }

@@ -13,7 +13,7 @@ from rich.table import Column, Table
 from tqdm import tqdm
 
 from constrain.bench.engines import ENGINES
-from constrain.bench.shapes import SHAPES
+from constrain.bench.shapes import MIXTURES, SHAPES
 from constrain.cli.options import FOLDER, OutputFile, model_option
 from constrain.errors import BenchmarkError
 
@@ -218,6 +218,46 @@ def measure_caches(shape: str, batch: int, context: int, output: Path | None) ->
     table = Table(Column("", no_wrap=True), "GB", "tokens/s", title=title)
     for cache in figures["caches"]:
         table.add_row(cache["name"], f"{cache['bytes'] / 1e9:.1f}", f"{cache['tokens_per_second']:,.0f}")
+    Console().print(table)
+
+
+@bench.command("experts")
+@click.option(
+    "--shape",
+    type=click.Choice(sorted(MIXTURES)),
+    default="qwen3-30b-a3b",
+    show_default=True,
+    help="Shape of the model.",
+)
+@click.option(
+    "--batch",
+    "batches",
+    type=click.IntRange(min=1),
+    multiple=True,
+    default=(1, 8, 32),
+    show_default=True,
+    help="Sequences at a time; give the option once for each number.",
+)
+@click.option("--steps", type=click.IntRange(min=1, max=256), default=64, show_default=True, help="Steps of a run.")
+@_json_option
+def measure_experts(shape: str, batches: tuple[int, ...], steps: int, output: Path | None) -> None:
+    """Measure a mixture of experts, with random weights.
+
+    Times of the experts of a layer, of the same in torch, of a layer in a step of decoding, and of a step of the whole
+    model, which is computed from models of a few layers. Limits are the times to read the weights that are used.
+    """
+    from constrain.bench import experts
+
+    _require_gpu()
+    figures = experts.measure_experts(MIXTURES[shape], batches, steps) | {"shape": shape}
+    _write(figures, output)
+    title = f"{shape}, {figures['device']}, reads {figures['read_bandwidth'] / 1e12:.2f} TB/s"
+    table = Table(Column("", no_wrap=True), "batch", "experts", "µs", "% of read limit", "torch µs", title=title)
+    for found in figures["layer"]:
+        _time_row(table, "experts", found, found["seconds"], found["share_of_read_limit"], found["torch_seconds"])
+    for found in figures["steps"]:
+        for name in ("layer", "model"):
+            _time_row(table, name, found, found[f"{name}_seconds"], found[f"{name}_share_of_read_limit"])
     Console().print(table)
 
 
@@ -470,6 +510,13 @@ def _rates(title: str, figures: dict[str, Any]) -> Table:
         if figures[name]:
             table.add_row(name, f"{figures[name]:,.0f}", f"{figures[name] / figures['limit'] * 100:.0f}")
     return table
+
+
+def _time_row(
+    table: Table, name: str, found: dict[str, Any], seconds: float, share: float, theirs: float | None = None
+) -> None:
+    values = [str(found["batch"]), f"{found['active_experts']:.1f}", f"{seconds * 1e6:.1f}", f"{share * 100:.0f}"]
+    _row(table, name, [*values, f"{theirs * 1e6:.1f}" if theirs else ""])
 
 
 def _require_gpu() -> None:

@@ -31,7 +31,7 @@ def test_operations_of_a_prompt(tiny_shape: Shape) -> None:
     assert tiny_shape.prefill_operations(2) == 2 * (2 * layers + head + 2 * 2 * heads * 2)
 
 
-@pytest.mark.parametrize("command", ["decode", "prefill", "kernels", "load", "caches"])
+@pytest.mark.parametrize("command", ["decode", "prefill", "kernels", "load", "caches", "experts"])
 def test_without_a_gpu_there_is_nothing_to_measure(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     result = CliRunner().invoke(bench, [command])

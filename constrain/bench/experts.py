@@ -1,0 +1,129 @@
+"""Mixtures of experts: a layer alone, and steps of decoding, compared with reading the weights that are used."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+
+from constrain.bench.device import conditions, read_bandwidth, seconds_per_call, synchronize
+from constrain.bench.random_model import random_model
+from constrain.bench.shapes import MixtureShape
+from constrain.kernels import Activation, ExpertMLP, Routing, expert_mlp, route
+from constrain.kernels.expert_mlp import expert_mlp_reference
+from constrain.model import ExLlamaV2Cache
+from constrain.runtime.batch import BatchRow
+from constrain.runtime.model_runner import ModelRunner
+from constrain.runtime.page_table import PAGED_PAGE_SIZE
+
+_DTYPE = torch.bfloat16
+_CHOICES = 24
+_REPEATS = 3
+#: Numbers of layers of the models, of which the difference gives the time of a layer.
+_DEPTHS = (2, 6)
+
+
+def measure_experts(shape: MixtureShape, batches: tuple[int, ...], steps: int) -> dict[str, Any]:
+    """Measure a mixture of experts, with random weights and random choices; times in seconds.
+
+    Args:
+        shape: of the model.
+        batches: numbers of sequences.
+        steps: of decoding in a run.
+
+    Returns:
+        ``layer``: for each batch, the time to apply the experts of a layer that have been chosen, that of choosing
+        them, and that of the same in torch. ``steps``: for each batch, the time of a step of decoding, of a layer of
+        it, and of the whole model, which is that of a few layers and the time of a layer for all others; the limits are
+        the times to read the weights that are used on average, where all choices are equally likely.
+    """
+    bandwidth = read_bandwidth()
+    return conditions() | {
+        "read_bandwidth": bandwidth,
+        "layer": list(_layers(shape, batches, bandwidth)),
+        "steps": list(_steps(shape, batches, steps, bandwidth)),
+    }
+
+
+def _layers(shape: MixtureShape, batches: tuple[int, ...], bandwidth: float) -> Iterator[dict[str, Any]]:
+    count, size, width = shape.num_experts, shape.hidden_size, shape.intermediate_size
+    mlp = ExpertMLP(_random(count, 2 * width, size), _random(count, size, width), Activation.SILU)
+    routing = Routing(shape.num_experts_per_tok)
+    for batch in batches:
+        x, logits = _random(batch, size), [_random(batch, count) * 50 for _ in range(_CHOICES)]
+        choices = [route(each, routing) for each in logits]
+        active = statistics.mean(torch.unique(experts).numel() for experts, _ in choices)
+        limit = 2 * active * shape.expert_weights / bandwidth
+        seconds = seconds_per_call([partial(expert_mlp, x, *choice, mlp, x) for choice in choices])
+        theirs = seconds_per_call([partial(expert_mlp_reference, x, *choice, mlp, x) for choice in choices[:4]])
+        yield {
+            "batch": batch,
+            "active_experts": active,
+            "limit_seconds": limit,
+            "seconds": seconds,
+            "share_of_read_limit": limit / seconds,
+            "routing_seconds": seconds_per_call([partial(route, each, routing) for each in logits]),
+            "torch_seconds": theirs,
+        }
+
+
+def _random(*size: int) -> torch.Tensor:
+    return torch.randn(size, device="cuda", dtype=_DTYPE).mul_(0.02)
+
+
+def _steps(shape: MixtureShape, batches: tuple[int, ...], steps: int, bandwidth: float) -> Iterator[dict[str, Any]]:
+    few, more = (_step_seconds(replace(shape, num_hidden_layers=depth), batches, steps) for depth in _DEPTHS)
+    head = shape.vocab_size * shape.hidden_size
+    for batch, short, long in zip(batches, few, more, strict=True):
+        layer = (long - short) / (_DEPTHS[1] - _DEPTHS[0])
+        model = short + (shape.num_hidden_layers - _DEPTHS[0]) * layer
+        layer_limit = 2 * shape.layer_weights_read(batch) / bandwidth
+        limit = shape.num_hidden_layers * layer_limit + 2 * head / bandwidth
+        yield {
+            "batch": batch,
+            "active_experts": shape.active_experts(batch),
+            "depths": _DEPTHS,
+            "step_seconds": [short, long],
+            "layer_seconds": layer,
+            "layer_limit_seconds": layer_limit,
+            "layer_share_of_read_limit": layer_limit / layer,
+            "model_seconds": model,
+            "model_limit_seconds": limit,
+            "model_share_of_read_limit": limit / model,
+            "tokens_per_second": batch / model,
+        }
+
+
+def _step_seconds(shape: MixtureShape, batches: tuple[int, ...], steps: int) -> list[float]:
+    with TemporaryDirectory() as folder:
+        model, _ = random_model(shape, Path(folder))
+    cache = ExLlamaV2Cache(model, max_seq_len=max(batches) * PAGED_PAGE_SIZE)
+    runner = ModelRunner(model, cache, PAGED_PAGE_SIZE)
+    seconds = [statistics.median(_times(partial(_run, runner, batch, steps))) / steps for batch in batches]
+    model.unload()
+    torch.cuda.empty_cache()
+    return seconds
+
+
+def _times(run: Callable[[], float]) -> list[float]:
+    run()
+    return [run() for _ in range(_REPEATS)]
+
+
+def _run(runner: ModelRunner, batch: int, steps: int) -> float:
+    """Decode random tokens, a step at a time; tokens that the model likes best might be the same for all sequences."""
+    tokens = torch.randint(0, runner.model.config.vocab_size, (steps, batch)).tolist()
+    synchronize()
+    begin = time.perf_counter()
+    for length, given in enumerate(tokens):
+        output = runner.decode([BatchRow((token,), length, (row,)) for row, token in enumerate(given)])
+        with torch.inference_mode():
+            runner.model.head(output.states[:batch], output.context).argmax(1).tolist()
+    return time.perf_counter() - begin
