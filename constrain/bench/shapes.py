@@ -89,10 +89,10 @@ class MixtureShape(Shape):
         return self.num_experts * (1 - (1 - self.num_experts_per_tok / self.num_experts) ** batch)
 
     def layer_weights_read(self, batch: int) -> float:
-        """Return the number of weights of a layer that a decode step reads on average."""
+        """Return the number of weights of a layer that a step reads on average, but for norms of queries and keys."""
         heads = self.num_attention_heads * self.head_dim
         kv = self.num_key_value_heads * self.head_dim
-        attention = self.hidden_size * (2 * heads + 2 * kv) + 2 * self.head_dim * self.normed
+        attention = self.hidden_size * (2 * heads + 2 * kv)
         router = self.num_experts * self.hidden_size
         return attention + router + 2 * self.hidden_size + self.active_experts(batch) * self.expert_weights
 
