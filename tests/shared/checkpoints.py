@@ -185,7 +185,6 @@ WIDE = {
     "mixtral_wide": Family("Mixtral", _WIDE),
     "qwen3_moe_wide": Family("Qwen3Moe", {**FAMILIES["qwen3_moe"].changes, **_WIDE, "mlp_only_layers": []}),
     "gpt_oss_wide": Family("GptOss", {**FAMILIES["gpt_oss"].changes, **_WIDE}),
-    "mixtral_wide": Family("Mixtral", _WIDE),
     "deepseek_v3_wide": Family("DeepseekV3", {**FAMILIES["deepseek_v3"].changes, **_WIDE}),
 }
 
