@@ -40,8 +40,8 @@ __global__ void __launch_bounds__(kProductThreads, blocks_at_once(kGroups)) expe
   __shared__ ChosenExperts chosen;
   const int first = blockIdx.x * kTile;
   chosen.find(p);
-  ExpertTiles<T, 1, kGroups, true> product(
-      chosen, {p.inner, p.width, p.width, p.down, p.size, first, 0, chosen.count()}, rings);
+  const ExpertSpan span{p.inner, p.width, p.width, p.down, p.size, first, 0, chosen.count()};
+  ExpertTiles<T, 1, kGroups, true> product(chosen, span, rings);
   product.prefetch();
   wait_for_predecessor();
   release_successor();

@@ -57,7 +57,8 @@ class ExpertTiles {
   static constexpr int kDepth = kRingBytes / (kProductWarps * kMatrices * kStage * 16);
   static_assert(sizeof(Sums) <= kRingBytes);
 
-  // `rings` are kRingBytes of shared memory.
+  // `rings` are kRingBytes of shared memory. `span` must outlive this: from a copy of a temporary, nvcc 13.0 makes
+  // reads of the kernel's parameters.
   __device__ __forceinline__ ExpertTiles(const ChosenExperts& chosen, const ExpertSpan& span, uint4* rings)
       : chosen_(chosen), span_(span), rings_(rings), ring_(rings + warp_ * kDepth * kMatrices * kStage) {
     settle(fetched_);
@@ -206,7 +207,7 @@ class ExpertTiles {
 
   const int warp_ = threadIdx.x / kWarp, lane_ = threadIdx.x % kWarp, group_ = lane_ / 4, member_ = lane_ % 4;
   const ChosenExperts& chosen_;
-  const ExpertSpan span_;
+  const ExpertSpan& span_;
   const int spans_ = (span_.inputs + kSpan - 1) / kSpan;
   uint4* const rings_;
   uint4* const ring_;

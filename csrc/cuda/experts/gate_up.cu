@@ -47,8 +47,8 @@ __global__ void __launch_bounds__(kProductThreads, blocks_at_once(kGroups)) expe
   const int tiles = (p.width + kTile - 1) / kTile;
   for (int item = blockIdx.x; item < chosen.count() * tiles; item += gridDim.x) {
     const int place = item / tiles, first = item % tiles * kTile;
-    ExpertTiles<T, 2, kGroups, false> product(
-        chosen, {p.x, p.x_stride, p.size, p.gate_up, p.width, first, place, place + 1}, rings);
+    const ExpertSpan span{p.x, p.x_stride, p.size, p.gate_up, p.width, first, place, place + 1};
+    ExpertTiles<T, 2, kGroups, false> product(chosen, span, rings);
     product.prefetch();
     product.run();
     write_inner<T, kGroups>(p, chosen, product.store(), place, first);
