@@ -28,7 +28,7 @@ class Activation(Enum):
     @property
     def compiled(self) -> bool:
         """Whether the compiled kernels have it."""
-        return self is not Activation.GELU
+        return self in (Activation.SILU, Activation.GELU_TANH, Activation.CLAMPED_SWIGLU)
 
 
 _CLAMP, _SHARPNESS = 7.0, 1.702

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from constrain.kernels import cuda
 from constrain.kernels.activation import Activation, gated_activation
-from constrain.kernels.experts import ExpertWeight, expert_linear
+from constrain.kernels.experts import ExpertWeight, avoids_waiting, expert_linear
 
 # One product for several matrices, each with the rows up to an offset; in torch 2.5 it is not there.
 _grouped_product: Any = getattr(F, "grouped_mm", None) or getattr(torch, "_grouped_mm", None)
@@ -46,8 +46,8 @@ def expert_mlp(
 ) -> torch.Tensor:
     """Return the weighted sum of what the experts of each row make of it, plus ``residual``.
 
-    For few rows, and wherever this is captured in a CUDA graph, kernels read the weights of the chosen experts only,
-    each once for at most 64 rows, and the host never waits for the choice.
+    For few rows, kernels read the weights of the chosen experts only, each once. More rows choose nearly all experts
+    anyway. Wherever this is captured in a CUDA graph, the host does not wait for the choice.
 
     Args:
         x: ``[rows, k]``.
@@ -60,9 +60,9 @@ def expert_mlp(
         ``[rows, k]``, of the dtype of ``x``.
     """
     if _fits_kernels(x, experts, mlp, residual):
-        if len(x) <= cuda.module.MAX_EXPERT_ROWS or torch.cuda.is_current_stream_capturing():
+        if len(x) <= cuda.module.MAX_EXPERT_ROWS:
             return _expert_mlp_cuda(x, experts, weights, mlp, residual)
-        if _multiplies_groups(x):
+        if not avoids_waiting(x) and _multiplies_groups(x):
             return expert_mlp_grouped(x, experts, weights, mlp, residual)
     return expert_mlp_reference(x, experts, weights, mlp, residual)
 
@@ -135,22 +135,7 @@ def _fits_kernels(x: torch.Tensor, experts: torch.Tensor, mlp: ExpertMLP, residu
 def _expert_mlp_cuda(
     x: torch.Tensor, experts: torch.Tensor, weights: torch.Tensor, mlp: ExpertMLP, residual: torch.Tensor | None
 ) -> torch.Tensor:
-    out, step = torch.empty_like(x, memory_format=torch.contiguous_format), cuda.module.MAX_EXPERT_ROWS
-    for start in range(0, len(x), step):
-        rows = slice(start, start + step)
-        added = None if residual is None else residual[rows]
-        _launch(x[rows], experts[rows], weights[rows], mlp, added, out[rows])
-    return out
-
-
-def _launch(
-    x: torch.Tensor,
-    experts: torch.Tensor,
-    weights: torch.Tensor,
-    mlp: ExpertMLP,
-    residual: torch.Tensor | None,
-    out: torch.Tensor,
-) -> None:
+    out = torch.empty_like(x, memory_format=torch.contiguous_format)
     gate_up, down = cast(torch.Tensor, mlp.gate_up), cast(torch.Tensor, mlp.down)
     count, size, width = down.shape
     inner = x.new_empty(experts.numel(), width)
@@ -178,3 +163,4 @@ def _launch(
             dtype=cuda.DTYPES[x.dtype],
             stream=cuda.stream(x),
         )
+    return out

@@ -40,7 +40,7 @@ def expert_linear(
     Returns:
         ``[rows, chosen, n]``.
     """
-    if isinstance(weight, torch.Tensor) and _avoids_waiting(x):
+    if isinstance(weight, torch.Tensor) and avoids_waiting(x):
         y = expert_linear_static(x, weight, experts)
         y = y if bias is None else y.add_(bias[experts])
         return y if activation is None else gated_activation(y, activation)
@@ -72,7 +72,8 @@ def _product(x: torch.Tensor, weight: Weight, bias: torch.Tensor | None, activat
     return linear(x, weight, bias) if activation is None else gated_linear(x, weight, bias, activation)
 
 
-def _avoids_waiting(x: torch.Tensor) -> bool:
+def avoids_waiting(x: torch.Tensor) -> bool:
+    """Return whether products are made in shapes that do not depend on the choice, so that no one waits for it."""
     return x.is_cuda and (len(x) <= _FEW_ROWS or torch.cuda.is_current_stream_capturing())
 
 

@@ -18,13 +18,11 @@ class ChosenExperts {
  public:
   // To be called by all threads of a block, of at least a warp. Reads `experts`, `rows`, `chosen` and `count`.
   __device__ __forceinline__ void find(const ExpertMlp& p) {
-    for (int i = threadIdx.x; i < p.count * 2; i += blockDim.x) words_[i / 2][i % 2] = 0;
+    for (int i = threadIdx.x; i < p.count; i += blockDim.x) rows_[i] = 0;
     __syncthreads();
     // Not from the L1 cache, which may be older than the choice where a kernel has not waited for its predecessor.
-    for (int i = threadIdx.x; i < p.rows * p.chosen; i += blockDim.x) {
-      const int row = i / p.chosen;
-      atomicOr(&words_[__ldcg(p.experts + i)][row / 32], 1u << row % 32);
-    }
+    for (int i = threadIdx.x; i < p.rows * p.chosen; i += blockDim.x)
+      atomicOr(&rows_[__ldcg(p.experts + i)], 1u << i / p.chosen);
     __syncthreads();
     if (threadIdx.x < kWarp) list(p.count);
     __syncthreads();
@@ -34,18 +32,14 @@ class ChosenExperts {
   __device__ __forceinline__ int expert(int place) const { return experts_[place]; }
 
   // The rows of the expert at a place of the list, one bit each.
-  __device__ __forceinline__ uint64_t rows(int place) const { return rows_of(experts_[place]); }
+  __device__ __forceinline__ uint32_t rows(int place) const { return rows_[experts_[place]]; }
 
   // The number of a pick among all.
-  __device__ __forceinline__ int pick(int place, uint64_t rows, int row) const {
-    return first_picks_[place] + __popcll(rows & ((uint64_t{1} << row) - 1));
+  __device__ __forceinline__ int pick(int place, uint32_t rows, int row) const {
+    return first_picks_[place] + __popc(rows & ((1u << row) - 1));
   }
 
  private:
-  __device__ __forceinline__ uint64_t rows_of(int expert) const {
-    return words_[expert][0] | uint64_t{words_[expert][1]} << 32;
-  }
-
   // Lists the chosen experts and the first pick of each, with one sum for both: that of picks in the lower 16 bits.
   __device__ __forceinline__ void list(int count) {
     static_assert(kMaxExpertRows * kMaxChosen < 1 << 16);
@@ -53,7 +47,7 @@ class ChosenExperts {
     int before = 0;
     for (int start = 0; start < count; start += kWarp) {
       const int expert = start + lane;
-      const int picks = expert < count ? __popcll(rows_of(expert)) : 0;
+      const int picks = expert < count ? __popc(rows_[expert]) : 0;
       const int own = picks ? picks + (1 << 16) : 0;
       int sum = own;
 #pragma unroll
@@ -71,7 +65,7 @@ class ChosenExperts {
     if (lane == 0) count_ = before >> 16;
   }
 
-  uint32_t words_[kMaxExperts][kMaxExpertRows / 32];  // the rows of each expert
+  uint32_t rows_[kMaxExperts];  // of each expert
   uint16_t experts_[kMaxExperts];
   uint16_t first_picks_[kMaxExperts];
   int count_;

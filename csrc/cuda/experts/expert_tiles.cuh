@@ -74,15 +74,12 @@ class ExpertTiles {
   // Multiplies. All that was requested has arrived at the end.
   __device__ __forceinline__ void run() {
     const int stages = ((span_.end - span_.begin) * spans_ + kProductWarps - 1) / kProductWarps;
-    Columns next;
-    if constexpr (kAhead) next = load_columns();
+    Columns next = load_columns();
     for (int start = 0; start < stages; start += kDepth) {
 #pragma unroll
       for (int d = 0; d < kDepth; ++d) {
-        Columns columns;
-        if constexpr (kAhead) columns = next;
-        if constexpr (kAhead) next = load_columns();
-        if constexpr (!kAhead) columns = load_columns();
+        const Columns columns = next;
+        next = load_columns();
         wait_for_stage<kDepth - 1>();
         multiply_stage(d, columns);
         __syncwarp();
@@ -109,9 +106,6 @@ class ExpertTiles {
   }
 
  private:
-  // Whether the rows of x for the next stage fit into registers too.
-  static constexpr bool kAhead = kMatrices * kGroups <= 4;
-
   // Where a warp is: at a span of the inputs of the expert at a place of the list.
   struct Position {
     int place;
@@ -121,10 +115,10 @@ class ExpertTiles {
   // The lane's part of the rows of x, which are the columns of the product, for one stage; and which rows these are.
   struct Columns {
     uint4 x[kGroups][kHalves];
-    uint64_t rows;
+    uint32_t rows;
   };
 
-  static __device__ __forceinline__ bool has_group(uint64_t rows, int g) {
+  static __device__ __forceinline__ bool has_group(uint32_t rows, int g) {
     return (rows >> g * kRowGroup & ((1 << kRowGroup) - 1)) != 0;
   }
 
@@ -220,12 +214,10 @@ class ExpertTiles {
 template <typename Use>
 void with_row_groups(int rows, Use&& use) {
   if (rows <= kRowGroup) return use(std::integral_constant<int, 1>{});
-  if (rows <= 2 * kRowGroup) return use(std::integral_constant<int, 2>{});
-  if (rows <= 4 * kRowGroup) return use(std::integral_constant<int, 4>{});
-  use(std::integral_constant<int, 8>{});
+  use(std::integral_constant<int, 2>{});
 }
 
 // Blocks on a multiprocessor that registers leave room for.
-constexpr int blocks_at_once(int groups) { return groups == 1 ? 3 : groups <= 4 ? 2 : 1; }
+constexpr int blocks_at_once(int groups) { return groups == 1 ? 3 : 2; }
 
 }  // namespace constrain::cuda

@@ -13,7 +13,7 @@ namespace constrain::cuda {
 
 constexpr int kMaxExperts = 512;
 constexpr int kMaxChosen = 32;      // experts of a row
-constexpr int kMaxExpertRows = 64;  // a bit each in a word
+constexpr int kMaxExpertRows = 16;  // with more, nearly all experts are read anyway
 
 enum class Scoring { softmax, sigmoid };
 

@@ -23,7 +23,7 @@ __device__ __forceinline__ void write_inner(const ExpertMlp& p, const ChosenExpe
                                             const ExpertSums<2, kGroups>& sums, int place, int first) {
   const int i = threadIdx.x % kTile, output = first + i, expert = chosen.expert(place);
   if (output >= p.width) return;
-  const uint64_t rows = chosen.rows(place);
+  const uint32_t rows = chosen.rows(place);
   const auto total = [&](int m, int row) {
     const float product = sums.product(m, i, row);
     const auto* bias = static_cast<const T*>(p.gate_up_bias) + (int64_t{expert} * 2 + m) * p.width + output;
