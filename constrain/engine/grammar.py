@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from constrain import _core
@@ -60,9 +60,10 @@ class Limits:
         for name, value in vars(self).items():
             check_count(name, value, maximum=_MAX_UINT64)
 
-    def core(self) -> _core.Limits:
-        """Convert to the limits of the native engine."""
-        return _core.Limits(**vars(self))
+
+@lru_cache(maxsize=16)  # nearly all grammars have the same limits
+def _native(limits: Limits) -> _core.Limits:
+    return _core.Limits(**vars(limits))
 
 
 def core_limits(limits: Limits) -> _core.Limits:
@@ -72,7 +73,7 @@ def core_limits(limits: Limits) -> _core.Limits:
         ArgumentError: the argument is not a :class:`Limits`.
     """
     check_type("limits", limits, Limits, "constrain.engine.Limits")
-    return limits.core()
+    return _native(limits)
 
 
 class ReportEntry(NamedTuple):

@@ -4,6 +4,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -31,12 +32,13 @@ void bind_words(py::module_& module);
 /// A compiled grammar with the report of its front end.
 struct PyGrammar {
   std::shared_ptr<const CompiledGrammar> grammar;
-  schema::Report report;
+  std::function<schema::Report()> report;  ///< makes the report
 };
 
 /// Compiles rules for a vocabulary, whose decoder may drop a leading space.
-PyGrammar finish(Grammar grammar, std::shared_ptr<const Vocabulary> vocabulary, const Limits& limits,
-                 schema::Report report = {});
+PyGrammar finish(
+    Grammar grammar, std::shared_ptr<const Vocabulary> vocabulary, const Limits& limits,
+    std::function<schema::Report()> report = [] { return schema::Report(); });
 
 /// Converts a Python object of JSON types. Throws SchemaError with the place of any other object, and ResourceLimit.
 json::Value to_json(const py::handle& object, const Limits& limits);

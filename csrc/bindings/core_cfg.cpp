@@ -19,13 +19,14 @@ struct Builder : cfg::Builder {
 
   cfg::Symbol json_schema(const py::object& schema, const py::object& whitespace, std::string name, cfg::Scope scope) {
     const Deadline deadline(limits.max_seconds);
-    const json::Value value = to_json(schema, limits);
+    json::Value value = to_json(schema, limits);
     const schema::Options options = schema_options(whitespace, false, false, true, limits, {}, retrieve);
     const py::gil_scoped_release release;
     const MemoryAccount::Scope accounting(account);
-    schema::Report found = schema::compile(value, options, embedded());
+    const schema::Coverage coverage = schema::compile(std::move(value), options, embedded());
     const RuleId root = embedded().root;
-    if (embedded().shortest_words()[root] == kInfinite) throw schema::conflict(value, options);
+    if (embedded().shortest_words()[root] == kInfinite) throw schema::conflict(coverage.schema(), options);
+    schema::Report found = coverage.report();
     for (auto list : {&schema::Report::enforced, &schema::Report::narrowed, &schema::Report::ignored}) {
       for (schema::Report::Entry& entry : found.*list) {
         if (entry.place.document.empty()) entry.place.document = name;
@@ -128,7 +129,8 @@ void bind_cfg(py::module_& module) {
             const py::gil_scoped_release release;
             const MemoryAccount::Scope scope(self.account);
             self.check_special(*vocabulary);
-            return finish(self.build(start), std::move(vocabulary), self.limits, self.report);
+            return finish(self.build(start), std::move(vocabulary), self.limits,
+                          [report = self.report] { return report; });
           },
           "start"_a, "vocabulary"_a);
 }

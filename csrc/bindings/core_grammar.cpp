@@ -70,7 +70,7 @@ schema::Options schema_options(const py::object& whitespace, bool in_order, bool
 }
 
 PyGrammar finish(Grammar grammar, std::shared_ptr<const Vocabulary> vocabulary, const Limits& limits,
-                 schema::Report report) {
+                 std::function<schema::Report()> report) {
   if (vocabulary->first_space_optional()) allow_leading_space(grammar);
   return {std::make_shared<const CompiledGrammar>(std::move(grammar), std::move(vocabulary), limits),
           std::move(report)};
@@ -117,8 +117,8 @@ void bind_compiled_grammar(py::module_& module) {
           },
           "Work done for masks so far, and cache hits.")
       .def_property_readonly("report", [](const PyGrammar& self) {
-        return py::make_tuple(entries(self.report.enforced), entries(self.report.narrowed),
-                              entries(self.report.ignored));
+        const schema::Report report = self.report();
+        return py::make_tuple(entries(report.enforced), entries(report.narrowed), entries(report.ignored));
       });
 }
 
@@ -129,17 +129,18 @@ void bind_compilers(py::module_& module) {
          bool in_order, bool lenient, bool asserts_formats, const Limits& limits, const py::function& retrieve,
          std::map<std::string, std::string> sources) {
         const Deadline deadline(limits.max_seconds);
-        const json::Value value = to_json(schema, limits);
+        json::Value value = to_json(schema, limits);
         const schema::Options options =
             schema_options(whitespace, in_order, lenient, asserts_formats, limits, std::move(sources), retrieve);
         const py::gil_scoped_release release;
         const MemoryAccount::Scope scope(std::make_shared<MemoryAccount>(limits.max_memory));
         Grammar grammar;
-        schema::Report report = schema::compile(value, options, grammar);
+        const auto coverage =
+            std::make_shared<const schema::Coverage>(schema::compile(std::move(value), options, grammar));
         try {
-          return finish(std::move(grammar), std::move(vocabulary), limits, std::move(report));
+          return finish(std::move(grammar), std::move(vocabulary), limits, [coverage] { return coverage->report(); });
         } catch (const EmptyLanguage&) {
-          throw schema::conflict(value, options);
+          throw schema::conflict(coverage->schema(), options);
         } catch (ResourceLimit& limit) {
           if (!limit.place) limit.place.emplace();  // the schema as a whole
           throw;

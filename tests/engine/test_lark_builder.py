@@ -9,13 +9,14 @@ import pytest
 
 from constrain import _core
 from constrain.engine import Limits, Vocabulary
+from constrain.engine.grammar import core_limits
 from constrain.errors import GrammarError
 
 
 @pytest.fixture
 def builder() -> _core.CfgBuilder:
     """Symbol 0 is a terminal, symbol 1 a rule without a definition, expression 0 the terminal."""
-    builder = _core.CfgBuilder(Limits().core(), lambda uri: None)
+    builder = _core.CfgBuilder(core_limits(Limits()), lambda uri: None)
     assert builder.symbol(builder.terminal("a", "A")) == 0
     assert builder.nonterminal() == 1
     return builder

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 
@@ -10,6 +11,8 @@ import jsonschema_rs
 import pytest
 
 from constrain._core import Automaton
+from constrain.engine import compile_json_schema
+from constrain.testing import small_vocabulary
 
 EXAMPLES = {
     "date": (
@@ -127,6 +130,15 @@ def random_word(automaton: Automaton, rng: random.Random) -> str:
             byte = rng.choice(ascii_only if ascii_only and rng.random() < 0.9 else following)
         text.append(byte)
         state = automaton.step(state, byte)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_completions_are_shortest_values(name: str) -> None:
+    inner, _ = Automaton.format(name)
+    grammar = compile_json_schema({"type": "string", "format": name}, small_vocabulary())
+    value = json.loads(grammar.matcher().completion())
+    assert inner.matches(value)
+    assert len(value.encode()) == inner.shortest_length()
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

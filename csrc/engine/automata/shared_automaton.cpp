@@ -38,10 +38,20 @@ std::optional<uint32_t> SharedAutomaton::shortest(State state, size_t budget) {
   const std::lock_guard lock(mutex_);
   if (const auto cached = shortest_.find(state); cached != shortest_.end()) return cached->second;
   const MemoryAccount::Scope nobody(nullptr);
-  return shortest_[state] = language_->shortest(state, budget);
+  const auto quick = language_->shortest(state, budget);
+  return shortest_[state] = quick ? *quick : shortest_length(*language_, state, budget);
 }
 
-AutomatonPtr shared_automaton(const std::string& key, const std::function<AutomatonPtr()>& make) {
+void SharedAutomaton::set_shortest(std::string_view word) {
+  State state = start_;
+  for (; !word.empty(); word.remove_prefix(1)) {
+    shortest_[state] = static_cast<uint32_t>(word.size());
+    state = row(state)[static_cast<uint8_t>(word.front())];
+  }
+}
+
+AutomatonPtr shared_automaton(const std::string& key, const std::function<AutomatonPtr()>& make,
+                              std::string_view shortest) {
   static std::mutex mutex;
   static std::map<std::string, std::shared_ptr<SharedAutomaton>> cached;
   const std::lock_guard lock(mutex);
@@ -49,6 +59,7 @@ AutomatonPtr shared_automaton(const std::string& key, const std::function<Automa
   if (!one || one->overgrown()) {
     const MemoryAccount::Scope nobody(nullptr);
     one = std::make_shared<SharedAutomaton>(make());
+    one->set_shortest(shortest);
   }
   return one;
 }

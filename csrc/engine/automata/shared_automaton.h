@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 
 #include "engine/automata/automaton.h"
@@ -23,6 +24,9 @@ class SharedAutomaton final : public Automaton {
   const StateRow& row(State state) override;
   bool accepting(State state) override;
   std::optional<uint32_t> shortest(State state, size_t budget) override;
+
+  /// Makes a shortest word known, so that none is searched for.
+  void set_shortest(std::string_view word);
 
   /// Longest distance to acceptance in a shared language: they are literals, numbers and formats.
   static constexpr uint64_t kFarthest = 64;
@@ -42,11 +46,12 @@ class SharedAutomaton final : public Automaton {
   State start_;
   std::mutex mutex_;  // guards the language, the growth of `rows_`, and `shortest_`
   StableVector<std::atomic<const StateRow*>> rows_;
-  std::unordered_map<State, std::optional<uint32_t>> shortest_;
+  std::unordered_map<State, uint32_t> shortest_;
 };
 
 /// Returns the shared automaton of a language, named `key` in the whole process. Meant for few languages: they are
-/// never dropped.
-AutomatonPtr shared_automaton(const std::string& key, const std::function<AutomatonPtr()>& make);
+/// never dropped. `shortest` may give a shortest word, if a search for one takes long.
+AutomatonPtr shared_automaton(const std::string& key, const std::function<AutomatonPtr()>& make,
+                              std::string_view shortest = {});
 
 }  // namespace constrain

@@ -35,7 +35,7 @@ uint32_t SequenceInterner::intern(std::span<const uint32_t> key) {
 template <class Element>
 void SequenceInterner::reserve(std::vector<Element>& list, size_t size) {
   if (size <= list.capacity()) return;
-  const size_t capacity = std::max(size, 2 * list.capacity());
+  const size_t capacity = std::max({size, 2 * list.capacity(), kFirst});
   memory_.add((capacity - list.capacity()) * sizeof(Element));
   list.reserve(capacity);
 }

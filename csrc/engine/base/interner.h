@@ -23,6 +23,8 @@ class SequenceInterner {
   size_t size() const { return ends_.size() - 1; }
 
  private:
+  static constexpr size_t kFirst = 16;  // elements that a list has room for at first
+
   void grow();
   template <class Element>
   void reserve(std::vector<Element>& list, size_t size);

@@ -14,7 +14,7 @@ namespace constrain {
 /// may append, under the caller's lock; any thread may read an element whose index it received after the append.
 template <class T>
 class StableVector {
-  static constexpr size_t kFirst = 16, kChunks = 18;
+  static constexpr size_t kFirst = 8, kChunks = 19;
 
  public:
   static constexpr size_t kCapacity = kFirst * ((size_t{1} << kChunks) - 1);

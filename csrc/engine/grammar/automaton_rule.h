@@ -76,7 +76,7 @@ class UnionRule final : public Rule, private CompletionHints {
   uint64_t max_to_differ(RuleBounds& bounds) override;
   uint64_t count_values(Local state, Reg reg, const ParseTable& grammar) override;
   std::vector<RuleId> callees() const override { return alternatives_; }
-  std::vector<RuleId> union_of() const override { return alternatives_; }
+  std::span<const RuleId> union_of() const override { return alternatives_; }
 
  private:
   static constexpr Local kEnd = 1;

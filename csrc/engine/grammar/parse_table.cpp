@@ -59,11 +59,6 @@ StateId ParseTable::intern(RuleId rule, Local local) const {
   return state;
 }
 
-std::vector<RuleId> ParseTable::union_of(RuleId rule) const {
-  std::vector<RuleId> parts = grammar_.rules[rule]->union_of();
-  return parts.empty() ? std::vector{rule} : parts;
-}
-
 WildcardRegion ParseTable::wildcard_region(StateId state, Reg reg) const {
   const Slot& slot = this->slot(state);
   if (!slot.rule) return {};

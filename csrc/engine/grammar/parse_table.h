@@ -5,6 +5,7 @@
 #include <memory>
 #include <memory_resource>
 #include <mutex>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -43,8 +44,8 @@ class ParseTable {
   const Limits& limits() const { return limits_; }
   StateId start() const { return start_; }
 
-  /// Calls Rule::union_of; the rule alone if it is no union.
-  std::vector<RuleId> union_of(RuleId rule) const;
+  /// Calls Rule::union_of.
+  std::span<const RuleId> union_of(RuleId rule) const { return grammar_.rules[rule]->union_of(); }
 
   /// True if some texts depend on their nesting depth. Lengths leave out the spaces of indented lines.
   bool uses_depth() const { return uses_depth_; }

@@ -1,6 +1,7 @@
 #include "engine/grammar/rule.h"
 
-#include <deque>
+#include <algorithm>
+#include <utility>
 
 #include "engine/base/deadline.h"
 
@@ -46,23 +47,24 @@ uint64_t CompletionHints::count_values(Local, Reg, const ParseTable&) { return 1
 
 Lengths Grammar::shortest_words() const {
   Lengths lengths(rules.size(), kInfinite);
-  std::vector<std::vector<RuleId>> callers(rules.size());
-  for (RuleId id = 0; id < rules.size(); ++id) {
-    for (const RuleId callee : rules[id]->callees()) callers[callee].push_back(id);
-  }
-  std::deque<RuleId> queue;
+  std::vector<std::pair<RuleId, RuleId>> calls;  // callee and caller
+  std::vector<RuleId> queue, next;
   std::vector<bool> queued(rules.size(), true);
-  for (RuleId id = 0; id < rules.size(); ++id) queue.push_back(id);
-  while (!queue.empty()) {
-    Deadline::check();
-    const RuleId id = queue.front();
-    queue.pop_front();
-    queued[id] = false;
-    const uint64_t length = rules[id]->remaining(rules[id]->start(), 0, lengths);
-    if (length >= lengths[id]) continue;
-    lengths[id] = length;
-    for (const RuleId caller : callers[id]) {
-      if (!queued[caller]) queued[caller] = true, queue.push_back(caller);
+  for (auto id = static_cast<RuleId>(rules.size()); id-- > 0;) {
+    for (const RuleId callee : rules[id]->callees()) calls.emplace_back(callee, id);
+    queue.push_back(id);  // callees mostly come after their callers, and are measured first
+  }
+  std::ranges::sort(calls);
+  for (; !queue.empty(); queue.swap(next), next.clear()) {
+    for (const RuleId id : queue) {
+      Deadline::check();
+      queued[id] = false;
+      const uint64_t length = rules[id]->remaining(rules[id]->start(), 0, lengths);
+      if (length >= lengths[id]) continue;
+      lengths[id] = length;
+      for (const auto& [callee, caller] : std::ranges::equal_range(calls, id, {}, &std::pair<RuleId, RuleId>::first)) {
+        if (!queued[caller]) queued[caller] = true, next.push_back(caller);
+      }
     }
   }
   return lengths;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "engine/grammar/registers.h"
@@ -80,7 +81,7 @@ class Rule {
   virtual std::vector<RuleId> callees() const { return {}; }
 
   /// The rules whose union this one is; empty if it is something else.
-  virtual std::vector<RuleId> union_of() const { return {}; }
+  virtual std::span<const RuleId> union_of() const { return {}; }
 
   virtual MaskHints& mask_hints();
   virtual CompletionHints& completion_hints();

@@ -204,16 +204,22 @@ bool Cells::empty() const { return !null && !booleans[0] && !booleans[1] && coun
 ConjunctionId Conjunctions::intern(std::vector<Literal> literals) {
   std::sort(literals.begin(), literals.end());
   literals.erase(std::unique(literals.begin(), literals.end()), literals.end());
-  const auto [it, added] = ids_.try_emplace(std::move(literals), static_cast<ConjunctionId>(literals_.size()));
-  if (added) literals_.push_back(&it->first);
-  return it->second;
+  return number(literals);
+}
+
+ConjunctionId Conjunctions::number(std::span<const Literal> literals) {
+  key_.clear();
+  for (const Literal& one : literals) key_.push_back(2 * one.node + one.negated);
+  const ConjunctionId id = ids_.intern(key_);
+  if (id == literals_.size()) literals_.emplace_back(literals.begin(), literals.end());
+  return id;
 }
 
 ConjunctionId Conjunctions::join(ConjunctionId a, ConjunctionId b) {
   if (a == b || b == 0) return a;
   if (a == 0) return b;
-  std::vector<Literal> both = *literals_[a];
-  both.insert(both.end(), literals_[b]->begin(), literals_[b]->end());
+  std::vector<Literal> both = literals_[a];
+  both.insert(both.end(), literals_[b].begin(), literals_[b].end());
   return intern(std::move(both));
 }
 

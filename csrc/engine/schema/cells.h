@@ -1,14 +1,16 @@
 // The normal form of JSON Schema: for each JSON type a union of cells, each a conjunction in a fixed shape.
 #pragma once
 
-#include <map>
+#include <deque>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "engine/automata/automaton.h"
 #include "engine/automata/numbers/numbers.h"
+#include "engine/base/interner.h"
 #include "engine/grammar/rule.h"
 #include "engine/json/source_text.h"
 #include "engine/schema/document.h"
@@ -127,13 +129,18 @@ Cells only(ObjectCell cell);
 class Conjunctions {
  public:
   Conjunctions() { intern({}); }
+  ConjunctionId single(Literal literal) { return number(std::span(&literal, 1)); }
   ConjunctionId intern(std::vector<Literal> literals);
   ConjunctionId join(ConjunctionId a, ConjunctionId b);
-  const std::vector<Literal>& operator[](ConjunctionId id) const { return *literals_[id]; }
+  const std::vector<Literal>& operator[](ConjunctionId id) const { return literals_[id]; }
 
  private:
-  std::map<std::vector<Literal>, ConjunctionId> ids_;
-  std::vector<const std::vector<Literal>*> literals_;
+  /// Numbers sorted literals.
+  ConjunctionId number(std::span<const Literal> literals);
+
+  SequenceInterner ids_;
+  std::vector<uint32_t> key_;  // scratch
+  std::deque<std::vector<Literal>> literals_;
 };
 
 /// Intersection; drops pairs of cells that obviously exclude each other.

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <deque>
 #include <set>
-#include <unordered_map>
 #include <unordered_set>
 
 #include "engine/base/errors.h"
@@ -22,23 +21,23 @@ constexpr size_t kMaxKeyClasses = 256;
 
 class Compiler {
  public:
-  Compiler(const json::Value& schema, const Options& options, Grammar& grammar)
+  Compiler(Document& document, const Options& options, Grammar& grammar)
       : options_(options),
         grammar_(grammar),
         scalars_(grammar),
-        document_(schema, options.retrieve, options.formats),
+        document_(document),
         normaliser_(document_, conjunctions_, findings_, options.lenient, options.limits, options.sources) {}
 
-  Report run() && {
+  Findings run() && {
     build();
-    return findings_.report(document_);
+    return std::move(findings_);
   }
 
   /// Explains an unsatisfiable schema: follows required values down to a contradiction.
   SchemaError conflict() && {
     build();
     const Lengths lengths = grammar_.shortest_words();
-    ConjunctionId id = conjunctions_.intern({{document_.root()}});
+    ConjunctionId id = conjunctions_.single({document_.root()});
     std::set<ConjunctionId> seen{nothing()};  // an implicit `false` has no place of its own
     for (std::optional<ConjunctionId> next = id; next && seen.insert(*next).second; next = missing(id, lengths))
       id = *next;
@@ -49,7 +48,7 @@ class Compiler {
 
  private:
   void build() {
-    grammar_.root = rule(conjunctions_.intern({{document_.root()}}));
+    grammar_.root = rule(conjunctions_.single({document_.root()}));
     while (!queue_.empty()) {
       current_ = queue_.front();
       queue_.pop_front();
@@ -71,8 +70,8 @@ class Compiler {
     }
     const auto find = [&](const std::vector<ConjunctionId>& values) -> std::optional<ConjunctionId> {
       const auto lacks = [&](ConjunctionId value) {
-        const auto cached = rules_.find(value);
-        return cached == rules_.end() ? normaliser_.empty(value) : lengths[cached->second] == kInfinite;
+        const bool has_rule = value < rules_.size() && rules_[value].body;
+        return has_rule ? lengths[rules_[value].id] == kInfinite : normaliser_.empty(value);
       };
       const auto found = std::ranges::find_if(values, lacks);
       return found == values.end() ? std::nullopt : std::optional(*found);
@@ -133,23 +132,24 @@ class Compiler {
 
   /// Returns the rule of a conjunction; its body is made later, so that schemas may be recursive.
   RuleId rule(ConjunctionId id) {
-    const auto [it, added] = rules_.try_emplace(id, 0);
-    if (added) {
-      auto choice = std::make_unique<UnionRule>();
-      choices_[id] = choice.get();
-      it->second = grammar_.add(std::move(choice));
+    if (id >= rules_.size()) rules_.resize(id + 1);
+    Choice& choice = rules_[id];
+    if (!choice.body) {
+      auto body = std::make_unique<UnionRule>();
+      choice.body = body.get();
+      choice.id = grammar_.add(std::move(body));
       queue_.push_back(id);
     }
-    return it->second;
+    return choice.id;
   }
 
   void fill(ConjunctionId id) {
-    const Cells cells = normaliser_.conjunction(id);
+    const Cells& cells = normaliser_.conjunction(id);
     std::vector<RuleId> alternatives;
     scalars_.add(cells, alternatives);
     for (const ArrayCell& cell : cells.arrays) alternatives.push_back(array(cell));
     for (const ObjectCell& cell : cells.objects) alternatives.push_back(object(cell));
-    choices_[id]->set(std::move(alternatives));
+    rules_[id].body->set(std::move(alternatives));
   }
 
   RuleId array(const ArrayCell& cell) {
@@ -196,7 +196,7 @@ class Compiler {
     if (conjunctions_[id].empty()) return nothing();
     Literal literal = conjunctions_[id].front();
     literal.negated = !literal.negated;
-    return conjunctions_.intern({literal});
+    return conjunctions_.single(literal);
   }
 
   RuleId object(const ObjectCell& cell) {
@@ -209,7 +209,7 @@ class Compiler {
     }
 
     std::vector<std::string> names;
-    std::unordered_set<std::string> known;
+    std::unordered_set<std::string_view> known;
     const auto add_name = [&](const std::string& name) {
       if (known.insert(name).second) names.push_back(name);
     };
@@ -218,6 +218,7 @@ class Compiler {
     }
     for (const std::string& name : cell.required) add_name(name);
     for (const auto& [name, needed] : cell.dependents) add_name(name), add_name(needed);
+    spec.properties.reserve(names.size());
     for (const std::string& name : names) {
       const bool permitted = !names_language || matches(*names_language, name);
       const bool required = std::find(cell.required.begin(), cell.required.end(), name) != cell.required.end();
@@ -266,6 +267,7 @@ class Compiler {
   /// Values of a member, by the duties of its object they fulfil. Duties that every value fulfils are no choice.
   template <class Concerns>
   std::vector<json::ObjectSpec::Choice> choices(const ObjectCell& cell, ConjunctionId value, const Concerns& concerns) {
+    if (cell.exists.empty()) return {{rule(value)}};
     uint32_t always = 0;
     std::vector<std::pair<ConjunctionId, uint32_t>> found{{value, 0}};
     for (size_t i = 0; i < std::min(cell.exists.size(), json::ObjectSpec::kMaxDuties); ++i) {
@@ -307,16 +309,17 @@ class Compiler {
       std::vector<std::string> matched;
       bool with_names = true;  ///< may hold names
     };
-    const AutomatonPtr names_set = literal_set(names);
+    AutomatonPtr names_set;
     const auto drop_names = [&](Class& one) {
       if (!one.with_names || !few_continue(one.keys, names)) return;
+      if (!names_set) names_set = literal_set(names);
       one = {subtract(one.keys, names_set), std::move(one.matched), false};
     };
     std::vector<Class> classes{{names_language ? names_language : any_text(), {}}};
-    drop_names(classes.front());
     std::vector<std::string> seen;
     const auto split = [&](const Content& pattern) {
       if (std::find(seen.begin(), seen.end(), pattern.id) != seen.end()) return;
+      if (seen.empty()) drop_names(classes.front());
       seen.push_back(pattern.id);
       std::vector<Class> parts;
       for (const Class& one : classes) {
@@ -341,8 +344,6 @@ class Compiler {
     }
     for (const Exists& duty : cell.exists) split(duty.keys);
     for (Class& one : classes) {
-      drop_names(one);
-      if (is_empty(*one.keys)) continue;
       const auto in = [&](const Content& keys) {
         return std::find(one.matched.begin(), one.matched.end(), keys.id) != one.matched.end();
       };
@@ -357,12 +358,14 @@ class Compiler {
         if (!found) value = conjunctions_.join(value, members.additional);
       }
       if (is_nothing(value)) continue;
+      drop_names(one);
+      if (is_empty(*one.keys)) continue;
       auto values = choices(cell, value, [&](const Exists& duty) { return in(duty.keys); });
       spec.others.push_back({std::move(one.keys), std::move(values)});
     }
   }
 
-  ConjunctionId nothing() { return conjunctions_.intern({{document_.nothing()}}); }
+  ConjunctionId nothing() { return conjunctions_.single({document_.nothing()}); }
   bool is_nothing(ConjunctionId id) {
     const auto& literals = conjunctions_[id];
     return std::any_of(literals.begin(), literals.end(), [&](const Literal& one) {
@@ -372,23 +375,31 @@ class Compiler {
     });
   }
 
-  Options options_;
+  /// The rule of a conjunction.
+  struct Choice {
+    RuleId id = 0;
+    UnionRule* body = nullptr;  ///< null if there is none yet
+  };
+
+  const Options& options_;
   Grammar& grammar_;
   ScalarRules scalars_;
-  Document document_;
+  Document& document_;
   Conjunctions conjunctions_;
   Findings findings_;
   Normaliser normaliser_;
-  std::unordered_map<ConjunctionId, RuleId> rules_;
-  std::unordered_map<ConjunctionId, UnionRule*> choices_;
+  std::vector<Choice> rules_;  // by conjunction
   std::deque<ConjunctionId> queue_;
   ConjunctionId current_ = 0;  // the conjunction whose rule is being made
 };
 
 }  // namespace
 
-Report compile(const json::Value& schema, const Options& options, Grammar& grammar) {
-  return Compiler(schema, options, grammar).run();
+Coverage compile(json::Value schema, const Options& options, Grammar& grammar) {
+  const auto document = std::make_shared<Document>(std::move(schema), options.retrieve, options.formats);
+  Findings findings = Compiler(*document, options, grammar).run();
+  document->close();
+  return {document, std::move(findings)};
 }
 
 ByteSet first_bytes() {
@@ -399,7 +410,8 @@ ByteSet first_bytes() {
 
 SchemaError conflict(const json::Value& schema, const Options& options) {
   Grammar grammar;
-  return Compiler(schema, options, grammar).conflict();
+  Document document(schema, options.retrieve, options.formats);
+  return Compiler(document, options, grammar).conflict();
 }
 
 }  // namespace constrain::schema

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "engine/schema/steps.h"
 #include "engine/schema/uri.h"
 
 namespace constrain::schema {
@@ -44,31 +43,32 @@ std::string quoted(std::string_view text) { return "'" + std::string(text) + "'"
 
 }  // namespace
 
-Document::Document(const Value& root, Retrieve retrieve, Formats formats)
+Document::Document(Value schema, Retrieve retrieve, Formats formats)
     : retrieve_(std::move(retrieve)), formats_(formats) {
-  false_.type = Value::Type::boolean;
-  nodes_.push_back({.value = &false_});
+  static const Value kFalse{.type = Value::Type::boolean};
+  nodes_.push_back({.value = &kFalse});
   static const Scope kNoAnchors;
   scopes_.push_back(&kNoAnchors);
   intern(Scope());
-  load(root, "", standard_dialect(Draft::draft2020, formats));
+  values_.push_back(std::move(schema));
+  load(values_.back(), "", standard_dialect(Draft::draft2020, formats));
 }
 
 NodeId Document::root() { return in_scope(resources_.front().root, enter(kEmptyScope, 0)); }
 
 Place Document::place(NodeId id) const {
   Place place;
-  for (; nodes_[id].parent != id; id = nodes_[id].parent) place.pointer = nodes_[id].step + place.pointer;
+  for (; nodes_[id].parent != id; id = nodes_[id].parent) place.pointer = nodes_[id].step.text() + place.pointer;
   if (const auto it = documents_.find(id); it != documents_.end()) place.document = it->second;
   return place;
 }
 
 std::vector<Place> Document::places(NodeId id) const {
   std::vector<Place> found;
-  const auto add = [&](NodeId parent, const std::string& step) {
+  const auto add = [&](NodeId parent, const Step& step) {
     for (Place& place : places(parent)) {
       found.push_back(std::move(place));
-      found.back().pointer += step;
+      found.back().pointer += step.text();
     }
   };
   const Node& node = nodes_[id];
@@ -100,10 +100,9 @@ NodeId Document::in_scope(NodeId place, ScopeId scope) {
   return intern(std::move(node));
 }
 
-NodeId Document::child(NodeId parent, const std::string& step, const Value& value) {
+NodeId Document::child(NodeId parent, const Step& step, const Value& value) {
   const Node& from = nodes_[parent];
-  const Node node{
-      .value = &value, .parent = parent, .step = "/" + step, .resource = from.resource, .scope = from.scope};
+  const Node node{.value = &value, .parent = parent, .step = step, .resource = from.resource, .scope = from.scope};
   const std::string_view id = id_of(value, dialect(parent));
   if (!names_resource(id)) return intern(node);
 
@@ -117,10 +116,10 @@ NodeId Document::child(NodeId parent, const std::string& step, const Value& valu
   return in_scope(resources_[resource].root, enter(node.scope, resource));
 }
 
-NodeId Document::constant(NodeId parent, const std::string& step, const Value& value) {
+NodeId Document::constant(NodeId parent, const Step& step, const Value& value) {
   return intern({.value = &value,
                  .parent = parent,
-                 .step = "/" + step,
+                 .step = step,
                  .resource = nodes_[parent].resource,
                  .kind = Node::Kind::constant});
 }
@@ -175,7 +174,7 @@ uint32_t Document::add_resource(NodeId root, std::string uri, Dialect dialect) {
   resource_of_.emplace(&value, resource);
   resource_ids_.try_emplace(uri, resource);
   resources_.push_back({std::move(uri), root, dialect});
-  std::vector<Step> path;
+  std::vector<Below> path;
   index(root, path, value);
   return resource;
 }
@@ -201,17 +200,12 @@ Dialect Document::dialect_of(NodeId root, Dialect inherited) {
   return {.draft = *draft, .groups = groups_of(*vocabularies, formats_)};
 }
 
-std::string Document::Step::text() const {
-  if (name) return member_step(keyword, *name);
-  return index == kNoIndex ? std::string(keyword) : item_step(keyword, index);
-}
-
-void Document::index(NodeId from, std::vector<Step>& path, const Value& value) {
+void Document::index(NodeId from, std::vector<Below>& path, const Value& value) {
   if (!value.is(Value::Type::object)) return;
-  std::vector<Step> below;
-  std::vector<Step>* rest = &path;
+  std::vector<Below> below;
+  std::vector<Below>* rest = &path;
   if (may_be_named(value)) {
-    for (const Step& step : path) from = child(from, step.text(), *step.value);
+    for (const Below& one : path) from = child(from, one.step, *one.value);
     if (!path.empty() && names_resource(id_of(value, dialect(from)))) return;  // `child` has handled it
     add_anchors(from);
     rest = &below;
@@ -220,14 +214,14 @@ void Document::index(NodeId from, std::vector<Step>& path, const Value& value) {
     const Keyword* keyword = find_keyword(name);
     if (!keyword || keyword->holds == Holds::value) continue;
     const auto enter = [&](const std::string* key, size_t position, const Value& schema) {
-      rest->push_back({keyword->name, key, position, &schema});
+      rest->push_back({{keyword->name, key, position}, &schema});
       index(from, *rest, schema);
       rest->pop_back();
     };
     if (keyword->holds == Holds::map) {
-      for (const auto& [key, schema] : member.members) enter(&key, kNoIndex, schema);
+      for (const auto& [key, schema] : member.members) enter(&key, Step::kNoIndex, schema);
     } else {
-      enter(nullptr, kNoIndex, member);
+      enter(nullptr, Step::kNoIndex, member);
       for (size_t i = 0; i < member.items.size(); ++i) enter(nullptr, i, member.items[i]);
     }
   }
@@ -307,8 +301,8 @@ uint32_t Document::find_resource(NodeId from, const char* keyword, const std::st
     throw SchemaError(SchemaError::Kind::unsupported, place(from), keyword,
                       "the document " + quoted(uri) + " is neither part of this schema nor in the registry");
   }
-  retrieved_.push_back(std::move(*document));
-  return load(retrieved_.back(), uri, resources_[here].dialect);
+  values_.push_back(std::move(*document));
+  return load(values_.back(), uri, resources_[here].dialect);
 }
 
 NodeId Document::follow(NodeId at, std::string_view pointer, const char* keyword, NodeId origin) {
@@ -318,16 +312,17 @@ NodeId Document::follow(NodeId at, std::string_view pointer, const char* keyword
     const std::string token = unescape_token(pointer.substr(1, end - 1));
     pointer = pointer.substr(end);
     const Value& value = *nodes_[at].value;
-    const Value* next = value.find(token);
     const bool is_index = !token.empty() && token.size() < 10 && std::ranges::all_of(token, is_digit);
-    if (value.is(Value::Type::array) && is_index && std::stoul(token) < value.items.size()) {
-      next = &value.items[std::stoul(token)];
-    }
-    if (!next) {
+    const size_t index = is_index && value.is(Value::Type::array) ? std::stoul(token) : value.items.size();
+    const auto member = std::ranges::find(value.members, token, &Value::Member::first);
+    if (index < value.items.size()) {
+      at = child(at, {.index = index}, value.items[index]);
+    } else if (member != value.members.end()) {
+      at = child(at, {.name = &member->first}, member->second);
+    } else {
       throw SchemaError(SchemaError::Kind::invalid, place(origin), keyword,
                         "'#" + std::string(whole) + "' leads nowhere: there is no " + quoted(token));
     }
-    at = child(at, escape_token(token), *next);
   }
   return at;
 }

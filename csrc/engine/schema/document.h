@@ -5,6 +5,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <memory_resource>
 #include <optional>
 #include <set>
 #include <string>
@@ -17,6 +18,7 @@
 #include "engine/json/value.h"
 #include "engine/schema/dialect.h"
 #include "engine/schema/equal_values.h"
+#include "engine/schema/steps.h"
 
 namespace constrain::schema {
 
@@ -33,8 +35,8 @@ struct Node {
     any_of     ///< the union of the nodes in `parts`
   };
   const json::Value* value = nullptr;
-  NodeId parent = 0;      ///< base of `step`; the root of a document is its own parent
-  std::string step = {};  ///< reference tokens of RFC 6901, each with its slash
+  NodeId parent = 0;  ///< base of `step`; the root of a document is its own parent
+  Step step = {};
   uint32_t resource = 0;  ///< resource of the innermost `$id`
   ScopeId scope = 0;
   Kind kind = Kind::schema;
@@ -48,14 +50,17 @@ using Retrieve = std::function<std::optional<json::Value>(const std::string& uri
 /// SchemaError.
 class Document {
  public:
-  Document(const json::Value& root, Retrieve retrieve, Formats formats);
+  /// `retrieve` is called until `close`.
+  Document(json::Value schema, Retrieve retrieve, Formats formats);
+  void close() { retrieve_ = nullptr; }
 
+  const json::Value& schema() const { return values_.front(); }
   NodeId root();
   const Node& operator[](NodeId id) const { return nodes_[id]; }
   const Dialect& dialect(NodeId id) const { return resources_[nodes_[id].resource].dialect; }
 
-  NodeId child(NodeId parent, const std::string& step, const json::Value& value);
-  NodeId constant(NodeId parent, const std::string& step, const json::Value& value);
+  NodeId child(NodeId parent, const Step& step, const json::Value& value);
+  NodeId constant(NodeId parent, const Step& step, const json::Value& value);
   NodeId any_of(NodeId parent, std::vector<NodeId> parts);
 
   /// An unsatisfiable schema, for an implicit `false`.
@@ -83,15 +88,10 @@ class Document {
   };
   using Scope = std::map<std::string, NodeId>;
 
-  static constexpr size_t kNoIndex = SIZE_MAX;
-
-  /// A step from a node to a subschema: a keyword, and a member or item of it.
-  struct Step {
-    std::string_view keyword;
-    const std::string* name;  ///< of a member
-    size_t index;             ///< of an item, or kNoIndex
+  /// A schema below a node, with the way to it from the schema above.
+  struct Below {
+    Step step;
     const json::Value* value;
-    std::string text() const;
   };
 
   using Key = std::tuple<const json::Value*, Node::Kind, ScopeId, uint32_t>;
@@ -105,7 +105,7 @@ class Document {
   uint32_t add_resource(NodeId root, std::string uri, Dialect dialect);
   Dialect dialect_of(NodeId root, Dialect inherited);
   /// Indexes the identifiers and anchors of all schemas below a node; `path` leads from the node to the schema.
-  void index(NodeId from, std::vector<Step>& path, const json::Value& value);
+  void index(NodeId from, std::vector<Below>& path, const json::Value& value);
   void add_anchors(NodeId id);
 
   NodeId resolve(NodeId from, const char* keyword, const std::string& reference);
@@ -115,13 +115,14 @@ class Document {
 
   Retrieve retrieve_;
   Formats formats_;
-  std::deque<json::Value> retrieved_;
-  json::Value false_;
+  std::deque<json::Value> values_;  // the schema, and what was retrieved
   std::deque<Node> nodes_;
-  EqualValues equal_;
-  std::map<Key, NodeId> ids_;
-  std::set<const json::Value*> placed_;
-  std::multimap<std::pair<const json::Value*, uint32_t>, std::pair<NodeId, std::string>> elsewhere_;  // by first value
+  // The tables have many small entries, which are freed together.
+  std::pmr::monotonic_buffer_resource memory_;
+  EqualValues equal_{&memory_};
+  std::pmr::map<Key, NodeId> ids_{&memory_};
+  std::pmr::set<const json::Value*> placed_{&memory_};
+  std::multimap<std::pair<const json::Value*, uint32_t>, std::pair<NodeId, Step>> elsewhere_;  // by first value
   std::vector<Resource> resources_;
   std::map<std::string, uint32_t> resource_ids_;                  // by URI
   std::unordered_map<const json::Value*, uint32_t> resource_of_;  // by root

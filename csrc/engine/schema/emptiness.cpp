@@ -34,17 +34,28 @@ bool Normaliser::empty(ConjunctionId id, int depth) {
     return it->second == kEmpty;
   }
   Deadline::check();
-  if (!conjunctions_under_way_.insert(id).second) return false;
-  const Leave leave{[&] { conjunctions_under_way_.erase(id), --speculating_; }};
+  if (std::ranges::find(conjunctions_under_way_, id) != conjunctions_under_way_.end()) return false;
+  conjunctions_under_way_.push_back(id);
+  const Leave leave{[&] { conjunctions_under_way_.pop_back(), --speculating_; }};
   ++speculating_;
   try {
-    Cells cells = conjunction(id);
-    prune(cells, depth - 1);
-    inhabited_[id] = cells.empty() ? kEmpty : depth;
-    return cells.empty();
+    const bool empty = !has_values(conjunction(id), depth - 1);
+    inhabited_[id] = empty ? kEmpty : depth;
+    return empty;
   } catch (const NotYet&) {
     return false;
   }
+}
+
+bool Normaliser::has_values(const Cells& cells, int depth) {
+  bool found = cells.null || cells.booleans[0] || cells.booleans[1] || !cells.numbers.empty();
+  const auto look = [&](const auto& list) {
+    for (const auto& cell : list) found |= !contradiction(cell, depth);
+  };
+  look(cells.strings);
+  look(cells.objects);
+  look(cells.arrays);
+  return found;
 }
 
 std::optional<ConjunctionId> Normaliser::contradiction(const StringCell& cell, int) {

@@ -210,7 +210,7 @@ Cells Normaliser::where_unevaluated(NodeId id, const Schema& schema, Cells cells
     }
   };
   if (const Value* rest = schema.find("unevaluatedProperties")) {
-    const ConjunctionId value = subschema(id, "unevaluatedProperties", *rest);
+    const ConjunctionId value = subschema(id, {"unevaluatedProperties"}, *rest);
     Cells objects;
     if (value != 0) std::swap(objects.objects, cells.objects);
     restrict(Evaluation::Of::members, std::move(objects), [&](const Evaluated& part) {
@@ -221,14 +221,13 @@ Cells Normaliser::where_unevaluated(NodeId id, const Schema& schema, Cells cells
     });
   }
   if (const Value* rest = schema.find("unevaluatedItems")) {
-    const ConjunctionId value = subschema(id, "unevaluatedItems", *rest);
+    const ConjunctionId value = subschema(id, {"unevaluatedItems"}, *rest);
     Cells arrays;
     if (value != 0) std::swap(arrays.arrays, cells.arrays);
     restrict(Evaluation::Of::items, std::move(arrays), [&](const Evaluated& part) {
       std::vector<NodeId> allowed = part.contained;
       allowed.push_back(this->part(id, "unevaluatedItems", *rest));
-      const ConjunctionId item =
-          part.contained.empty() ? value : conjunctions_.intern({{document_.any_of(id, allowed)}});
+      const ConjunctionId item = part.contained.empty() ? value : conjunctions_.single({document_.any_of(id, allowed)});
       return only(ArrayCell{.prefix = std::vector<ConjunctionId>(part.items, 0), .rest = item});
     });
   }
@@ -240,7 +239,7 @@ void Normaliser::negate_unevaluated(NodeId id, const Schema& schema, Cells& out)
                            std::vector<ObjectCell> objects, const auto& violation) {
     Cells documents;
     documents.arrays = std::move(arrays), documents.objects = std::move(objects);
-    const ConjunctionId wrong = subschema(id, keyword, *schema.find(keyword), true);
+    const ConjunctionId wrong = subschema(id, {keyword}, *schema.find(keyword), true);
     if (wrong == nothing()) return;
     for (const Evaluated& part : Evaluation(*this, of, Evaluation::Mode::exact).split(id, schema, documents)) {
       if (!part.all) unite(out, meet(part.documents, violation(part, wrong)));

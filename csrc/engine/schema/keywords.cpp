@@ -28,38 +28,41 @@ bool readings_differ(std::string_view pattern) {
 
 }  // namespace
 
-void Normaliser::read_types(NodeId id, const Schema& schema, Cells& cells) {
+Cells Normaliser::of_types(NodeId id, const Schema& schema) {
   const Value* type = schema.find("type");
-  if (!type) return;
-  std::vector<std::string> names;
-  if (type->is(Type::string)) names.push_back(type->text);
-  for (const Value& item : type->items) {
-    if (!item.is(Type::string)) invalid(id, "type", "a type is a string");
-    names.push_back(item.text);
-  }
-  if (names.empty()) invalid(id, "type", "a type, or a list of types, is needed");
-  const auto has = [&](const char* name) { return std::find(names.begin(), names.end(), name) != names.end(); };
-  for (const std::string& name : names) {
-    static constexpr const char* kTypes[] = {"null", "boolean", "integer", "number", "string", "array", "object"};
-    if (std::find(std::begin(kTypes), std::end(kTypes), name) == std::end(kTypes)) {
-      invalid(id, "type", "there is no type '" + name + "'");
-    }
-  }
-  cells.null = has("null");
-  cells.booleans[0] = cells.booleans[1] = has("boolean");
-  if (!has("number")) {
-    if (has("integer")) {
-      NumberRange& range = cells.numbers.front().range;
-      range.integer = true;
-      if (document_.dialect(id).draft == Draft::draft4) range.max_digits_with_point = 0;
-      findings_.narrowed(id, "type", kPlainIntegers);
+  if (!type) return Cells::everything();
+  Cells cells;
+  bool integers = false;
+  const auto add = [&](const Value& name) {
+    if (!name.is(Type::string)) invalid(id, "type", "a type is a string");
+    if (name.text == "null") {
+      cells.null = true;
+    } else if (name.text == "boolean") {
+      cells.booleans[0] = cells.booleans[1] = true;
+    } else if (name.text == "integer") {
+      integers = true;
+    } else if (name.text == "number") {
+      cells.numbers.resize(1);
+    } else if (name.text == "string") {
+      cells.strings.resize(1);
+    } else if (name.text == "array") {
+      cells.arrays.resize(1);
+    } else if (name.text == "object") {
+      cells.objects.resize(1);
     } else {
-      cells.numbers.clear();
+      invalid(id, "type", "there is no type '" + name.text + "'");
     }
+  };
+  if (type->is(Type::string)) add(*type);
+  for (const Value& name : type->items) add(name);
+  if (integers && cells.numbers.empty()) {
+    NumberRange& range = cells.numbers.emplace_back().range;
+    range.integer = true;
+    if (document_.dialect(id).draft == Draft::draft4) range.max_digits_with_point = 0;
+    findings_.narrowed(id, "type", kPlainIntegers);
   }
-  if (!has("string")) cells.strings.clear();
-  if (!has("array")) cells.arrays.clear();
-  if (!has("object")) cells.objects.clear();
+  if (cells.empty()) invalid(id, "type", "a type, or a list of types, is needed");
+  return cells;
 }
 
 const json::Value* Normaliser::number(NodeId id, const Schema& schema, const char* keyword) {
@@ -174,11 +177,11 @@ std::optional<Content> Normaliser::doubtful_keys(NodeId id, const std::string& t
   return Content{"doubtful " + text, std::move(language)};
 }
 
-ConjunctionId Normaliser::subschema(NodeId id, std::string step, const Value& schema, bool negated) {
+ConjunctionId Normaliser::subschema(NodeId id, const Step& step, const Value& schema, bool negated) {
   const bool everything =
       (schema.is(Type::boolean) && schema.boolean) || (schema.is(Type::object) && schema.members.empty());
   if (everything) return negated ? nothing() : 0;
-  return conjunctions_.intern({{document_.child(id, std::move(step), schema), negated}});
+  return conjunctions_.single({document_.child(id, step, schema), negated});
 }
 
 void Normaliser::read_arrays(NodeId id, const Schema& schema, ArrayCell& cell) {
@@ -205,7 +208,7 @@ void Normaliser::read_arrays(NodeId id, const Schema& schema, ArrayCell& cell) {
     }
   }
   if (rest) {
-    cell.rest = subschema(id, rest_keyword, *rest);
+    cell.rest = subschema(id, {rest_keyword}, *rest);
   }
   if (const Value* contains = schema.find("contains")) {
     const uint64_t min = count(id, schema, "minContains").value_or(1);
@@ -213,11 +216,11 @@ void Normaliser::read_arrays(NodeId id, const Schema& schema, ArrayCell& cell) {
     if (min > max) {
       cell.min = 1, cell.max = 0;
     } else if (max == 0) {
-      cell.rest = conjunctions_.join(cell.rest, subschema(id, "contains", *contains, true));
+      cell.rest = conjunctions_.join(cell.rest, subschema(id, {"contains"}, *contains, true));
       for (ConjunctionId& item : cell.prefix)
-        item = conjunctions_.join(item, subschema(id, "contains", *contains, true));
+        item = conjunctions_.join(item, subschema(id, {"contains"}, *contains, true));
     } else if (min > 0 || max != kInfinite) {
-      cell.contains.push_back({.schema = subschema(id, "contains", *contains), .min = min, .max = max});
+      cell.contains.push_back({.schema = subschema(id, {"contains"}, *contains), .min = min, .max = max});
     }
   }
 }
@@ -253,11 +256,11 @@ void Normaliser::read_objects(NodeId id, const Schema& schema, ObjectCell& cell)
     }
   }
   if (additional) {
-    members.additional = subschema(id, "additionalProperties", *additional);
+    members.additional = subschema(id, {"additionalProperties"}, *additional);
   }
   if (properties || patterns || additional) cell.members.push_back(std::move(members));
   if (const Value* names = schema.find("propertyNames")) {
-    cell.names.push_back(subschema(id, "propertyNames", *names));
+    cell.names.push_back(subschema(id, {"propertyNames"}, *names));
   }
   const Value* required = schema.find("required");
   if (required && required->is(Type::array)) {

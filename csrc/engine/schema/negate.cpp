@@ -39,7 +39,7 @@ Cells Normaliser::negate(NodeId id) {
   negate_objects(id, schema, out);
   negate_dependencies(id, schema, out);
   if (const Value* constant = schema.find("const"))
-    unite(out, other_than(document_.constant(id, "const", *constant), *constant));
+    unite(out, other_than(document_.constant(id, {"const"}, *constant), *constant));
   if (const Value* list = schema.find("enum")) {
     if (!list->is(Type::array)) invalid(id, "enum", "an array of values is needed");
     Cells none = Cells::everything();
@@ -84,8 +84,8 @@ Cells Normaliser::not_one_of(NodeId id, const Value& list) {
 
 void Normaliser::negate_types(NodeId id, const Schema& schema, Cells& out) {
   if (!schema.find("type")) return;
-  Cells typed = Cells::everything(), others;
-  read_types(id, schema, typed);
+  const Cells typed = of_types(id, schema);
+  Cells others;
   others.null = !typed.null;
   for (int i = 0; i < 2; ++i) others.booleans[i] = !typed.booleans[i];
   if (typed.numbers.empty()) others.numbers.emplace_back();
@@ -152,17 +152,18 @@ void Normaliser::negate_arrays(NodeId id, const Schema& schema, Cells& out) {
   }
   if (rest)
     unite(out, only(ArrayCell{.min = length + 1,
-                              .contains = {{.schema = subschema(id, rest_keyword, *rest, true), .from = length}}}));
+                              .contains = {{.schema = subschema(id, {rest_keyword}, *rest, true), .from = length}}}));
   if (const Value* contains = schema.find("contains")) {
     const uint64_t min = count(id, schema, "minContains").value_or(1),
                    max = count(id, schema, "maxContains").value_or(kInfinite);
-    if (min == 1) unite(out, only(ArrayCell{.rest = subschema(id, "contains", *contains, true)}));
+    if (min == 1) unite(out, only(ArrayCell{.rest = subschema(id, {"contains"}, *contains, true)}));
     if (min > 1)
-      unite(out,
-            only(ArrayCell{.contains = {{.schema = subschema(id, "contains", *contains), .min = 0, .max = min - 1}}}));
+      unite(
+          out,
+          only(ArrayCell{.contains = {{.schema = subschema(id, {"contains"}, *contains), .min = 0, .max = min - 1}}}));
     if (max != kInfinite) {
       unite(out, only(ArrayCell{.min = max + 1,
-                                .contains = {{.schema = subschema(id, "contains", *contains), .min = max + 1}}}));
+                                .contains = {{.schema = subschema(id, {"contains"}, *contains), .min = max + 1}}}));
     }
   }
 }
@@ -218,7 +219,7 @@ void Normaliser::negate_objects(NodeId id, const Schema& schema, Cells& out) {
     }
   }
   if (const Value* additional = schema.find("additionalProperties")) {
-    const ConjunctionId wrong = subschema(id, "additionalProperties", *additional, true);
+    const ConjunctionId wrong = subschema(id, {"additionalProperties"}, *additional, true);
     if (wrong != nothing()) unite(out, only(ObjectCell{.exists = {{keys_beyond(names, matched), wrong}}, .min = 1}));
   }
   for (const ConjunctionId names : cell.names) {
@@ -276,7 +277,7 @@ Cells Normaliser::other_than(NodeId id, const Value& value) {
       out.arrays.push_back({.min = length + 1});
       for (size_t i = 0; i < length; ++i) {
         ArrayCell cell{.prefix = std::vector<ConjunctionId>(i + 1, 0), .min = length, .max = length};
-        cell.prefix[i] = conjunctions_.intern({{document_.constant(id, std::to_string(i), value.items[i]), true}});
+        cell.prefix[i] = conjunctions_.single({document_.constant(id, {.index = i}, value.items[i]), true});
         out.arrays.push_back(std::move(cell));
       }
       return out;
@@ -287,7 +288,7 @@ Cells Normaliser::other_than(NodeId id, const Value& value) {
       std::vector<std::string> names;
       for (const auto& [name, member] : value.members) {
         out.objects.push_back({.members = {{.named = {{name, nothing()}}}}});
-        const ConjunctionId other = conjunctions_.intern({{document_.constant(id, name, member), true}});
+        const ConjunctionId other = conjunctions_.single({document_.constant(id, {.name = &name}, member), true});
         out.objects.push_back({.members = {{.named = {{name, other}}}}, .required = {name}});
         names.push_back(name);
       }

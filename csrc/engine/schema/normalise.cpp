@@ -36,7 +36,8 @@ Schema Normaliser::read(NodeId id) {
   const Value& value = *document_[id].value;
   if (!value.is(Type::object)) invalid(id, "", "a schema is an object or a boolean");
   Schema schema(value, document_.dialect(id));
-  if (reported_.insert(id).second) report(id, schema);
+  if (id >= reported_.size()) reported_.resize(id + 1);
+  if (!reported_[id]) reported_[id] = true, report(id, schema);
   return schema;
 }
 
@@ -76,14 +77,14 @@ Cells Normaliser::meet(const Cells& a, const Cells& b) {
 Cells Normaliser::satisfying(const Cells& cells, Literal literal) {
   const Cells& other = this->literal(literal);
   Cells both = meet(cells, other);
-  if (other.empty()) blame_ = conjunctions_.intern({literal});
+  if (other.empty()) blame_ = conjunctions_.single(literal);
   return both;
 }
 
 const Cells& Normaliser::conjunction(ConjunctionId id) {
   if (const auto it = cache_.find(id); it != cache_.end()) return it->second;
-  const std::vector<Literal> members = conjunctions_[id];
-  if (members.size() == 1) return cache_.emplace(id, literal(members.front())).first->second;
+  const std::vector<Literal>& members = conjunctions_[id];
+  if (members.size() == 1) return literal(members.front());
   Cells cells = Cells::everything();
   for (size_t i = 0; i < members.size(); ++i) {
     const Literal member = members[i];
@@ -105,11 +106,12 @@ Normaliser::Conflict Normaliser::conflict(ConjunctionId id) const {
 
 const Cells& Normaliser::literal(Literal literal) {
   if (const auto it = literals_.find(literal); it != literals_.end()) return it->second;
-  if (!under_way_.insert(literal).second) {
+  if (std::ranges::find(under_way_, literal) != under_way_.end()) {
     if (speculating_ > 0) throw NotYet();
     invalid(literal.node, "$ref", "the reference leads back to itself without entering a value");
   }
-  const Leave leave{[&] { under_way_.erase(literal); }};
+  under_way_.push_back(literal);
+  const Leave leave{[&] { under_way_.pop_back(); }};
   try {
     if (under_way_.size() > limits_.max_nesting) {
       throw ResourceLimit("max_nesting", limits_.max_nesting, "by references and combinators");
@@ -141,7 +143,7 @@ Cells Normaliser::expand(NodeId id) {
 }
 
 Cells Normaliser::conditions(NodeId id, const Schema& schema) {
-  Cells cells = Cells::everything();
+  Cells cells = of_types(id, schema);
   const auto now = [&](const char* keyword, Cells next) {
     cells = std::move(next);
     if (cells.empty()) conflicts_.try_emplace({id}, Conflict{id, keyword, blame_});
@@ -150,7 +152,6 @@ Cells Normaliser::conditions(NodeId id, const Schema& schema) {
     blame_ = 0;  // each branch has a reason of its own
     now(keyword, std::move(next));
   };
-  read_types(id, schema, cells);
   if (!cells.numbers.empty()) read_numbers(id, schema, cells.numbers.front());
   if (!cells.strings.empty()) read_strings(id, schema, cells.strings.front());
   if (!cells.arrays.empty()) read_arrays(id, schema, cells.arrays.front());

@@ -66,7 +66,7 @@ class Normaliser {
   Cells negate(NodeId id);
 
   // Positive keywords: conditions on one cell of each type.
-  void read_types(NodeId id, const Schema& schema, Cells& cells);
+  Cells of_types(NodeId id, const Schema& schema);
   void read_numbers(NodeId id, const Schema& schema, NumberCell& cell);
   void read_strings(NodeId id, const Schema& schema, StringCell& cell);
   void read_arrays(NodeId id, const Schema& schema, ArrayCell& cell);
@@ -104,9 +104,9 @@ class Normaliser {
   Cells other_than(NodeId id, const Value& value);
   static Cells other_strings(const std::vector<std::string>& words);
 
-  ConjunctionId subschema(NodeId id, std::string step, const Value& schema, bool negated = false);
-  ConjunctionId nothing() { return conjunctions_.intern({{document_.nothing()}}); }
-  NodeId part(NodeId id, const char* keyword, const Value& schema) { return document_.child(id, keyword, schema); }
+  ConjunctionId subschema(NodeId id, const Step& step, const Value& schema, bool negated = false);
+  ConjunctionId nothing() { return conjunctions_.single({document_.nothing()}); }
+  NodeId part(NodeId id, const char* keyword, const Value& schema) { return document_.child(id, {keyword}, schema); }
   NodeId item(NodeId id, const char* keyword, const Value& list, size_t index) {
     return document_.child(id, item_step(keyword, index), list.items[index]);
   }
@@ -122,6 +122,8 @@ class Normaliser {
   /// Drops cells found empty within `depth` levels of required members and items. Returns the last required value
   /// without instances, if any.
   ConjunctionId prune(Cells& cells, int depth);
+  /// True if some cell has no contradiction within `depth` levels.
+  bool has_values(const Cells& cells, int depth);
   /// A required value of a cell that has no instances; 0 if the cell contradicts itself.
   std::optional<ConjunctionId> contradiction(const StringCell& cell, int depth);
   std::optional<ConjunctionId> contradiction(const ArrayCell& cell, int depth);
@@ -147,13 +149,14 @@ class Normaliser {
   const std::map<std::string, std::string>& sources_;
   std::map<std::string, Content> verbatim_;  // by their ids
   std::map<Literal, Cells> literals_;
-  std::set<Literal> under_way_;
-  std::map<ConjunctionId, Cells> cache_;
-  std::set<ConjunctionId> conjunctions_under_way_;
+  std::vector<Literal> under_way_;
+  std::map<ConjunctionId, Cells> cache_;  // of several literals
+  std::vector<ConjunctionId> conjunctions_under_way_;
   std::map<Literal, Conflict> conflicts_;
   std::map<ConjunctionId, Conflict> conjunction_conflicts_;
-  ConjunctionId blame_ = 0;  // why the last `meet` dropped a cell
-  std::set<NodeId> reported_, left_out_;
+  ConjunctionId blame_ = 0;     // why the last `meet` dropped a cell
+  std::vector<bool> reported_;  // by node
+  std::set<NodeId> left_out_;
   std::map<ConjunctionId, int> inhabited_;  // greatest depth without a contradiction; kEmpty if there was one
   int speculating_ =
       0;  // greater than 0 while testing whether a cell is empty, which may need a literal that is still being read

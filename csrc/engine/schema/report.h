@@ -1,6 +1,7 @@
 // The report of a compiled schema: enforced, narrowed and ignored keywords.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -42,6 +43,20 @@ class Findings {
     std::string note;
   };
   std::vector<Finding> found_;
+};
+
+/// What was found about a schema. The report is written when it is asked for, because few callers do.
+class Coverage {
+ public:
+  Coverage(std::shared_ptr<const Document> document, Findings findings)
+      : document_(std::move(document)), findings_(std::move(findings)) {}
+
+  const json::Value& schema() const { return document_->schema(); }
+  Report report() const { return findings_.report(*document_); }
+
+ private:
+  std::shared_ptr<const Document> document_;
+  Findings findings_;
 };
 
 }  // namespace constrain::schema

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "engine/automata/formats/formats.h"
 #include "engine/automata/shared_automaton.h"
 #include "engine/base/errors.h"
 #include "engine/json/bounded_string_rule.h"
@@ -40,16 +41,13 @@ AutomatonPtr numbers(const NumberCell& cell) {
 
 Words words_of(bool integers) { return integers ? Words::integers : Words::spellings; }
 
-bool is_format(const StringCell& cell) {
+/// The format of a cell, if that is all; else empty.
+std::string_view format_of(const StringCell& cell) {
+  static constexpr std::string_view kPrefix = "format ";
   const bool bounded = cell.min > 0 || cell.max != kInfinite;
-  return !bounded && !cell.words && cell.contents.size() == 1 && cell.contents.front().id.starts_with("format ");
-}
-
-/// The format of a cell, if it is nothing but host names.
-std::optional<std::string_view> host_name_of(const StringCell& cell) {
-  if (!is_format(cell)) return std::nullopt;
-  const std::string& id = cell.contents.front().id;
-  return id == "format hostname" || id == "format idn-hostname" ? std::optional<std::string_view>(id) : std::nullopt;
+  if (bounded || cell.words || cell.contents.size() != 1) return {};
+  const std::string_view id = cell.contents.front().id;
+  return id.starts_with(kPrefix) ? id.substr(kPrefix.size()) : std::string_view();
 }
 
 std::string content_key(const StringCell& cell) {
@@ -93,6 +91,13 @@ RuleId ScalarRules::shared(const std::string& key, const Make& make, Words words
 template <class Make>
 RuleId ScalarRules::common(const std::string& key, const Make& make, Words words) {
   return shared(key, [&] { return shared_automaton(key, make); }, words);
+}
+
+RuleId ScalarRules::format(std::string_view name, const AutomatonPtr& language) {
+  if (name == "hostname" || name == "idn-hostname") return host_name(name == "idn-hostname");
+  const std::string key = "string " + std::string(name);
+  const auto make = [&] { return json_string(language, Escapes::minimal); };
+  return shared(key, [&] { return shared_automaton(key, make, shortest_string(name)); });
 }
 
 void ScalarRules::add_literals(const Cells& cells, std::vector<RuleId>& out) {
@@ -159,13 +164,12 @@ void ScalarRules::add_strings(const std::vector<StringCell>& cells, std::vector<
     }
   }
   if (contents.empty()) return;
-  if (const auto name = cells.size() == 1 ? host_name_of(cells.front()) : std::nullopt) {
-    out.push_back(host_name(*name == "format idn-hostname"));
+  if (const std::string_view name = cells.size() == 1 ? format_of(cells.front()) : ""; !name.empty()) {
+    out.push_back(format(name, contents.front()));
     return;
   }
   const auto make = [&] { return json_string(contents.size() == 1 ? contents[0] : unite(contents), Escapes::minimal); };
-  const bool format = cells.size() == 1 && is_format(cells.front());
-  out.push_back(format ? common("string " + key, make) : shared("string " + key, make));
+  out.push_back(shared("string " + key, make));
 }
 
 RuleId ScalarRules::bounded_string(const StringCell& cell) {

@@ -30,6 +30,7 @@ class ScalarRules {
   void add_numbers(const std::vector<NumberCell>& cells, std::vector<RuleId>& out);
   void add_strings(const std::vector<StringCell>& cells, std::vector<RuleId>& out);
   RuleId bounded_string(const StringCell& cell);
+  RuleId format(std::string_view name, const AutomatonPtr& language);
   RuleId host_name(bool international);
   RuleId free_string(uint64_t min, uint64_t max);
   RuleId verbatim_string(const json::SourceTextPtr& source, uint64_t min, uint64_t max);

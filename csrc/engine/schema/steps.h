@@ -1,6 +1,8 @@
 // Reference tokens of JSON pointers (RFC 6901), for naming the parts of a schema.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -21,12 +23,29 @@ inline std::string unescape_token(std::string_view token) {
   return out;
 }
 
-inline std::string item_step(std::string_view keyword, size_t index) {
-  return std::string(keyword) + "/" + std::to_string(index);
-}
+/// The way from a value to one below it: a member, if there is a keyword, and a member or item of that.
+struct Step {
+  static constexpr size_t kNoIndex = SIZE_MAX;
 
-inline std::string member_step(std::string_view keyword, std::string_view name) {
-  return std::string(keyword) + "/" + escape_token(name);
+  std::string_view keyword = {};
+  const std::string* name = nullptr;  ///< of a member
+  size_t index = kNoIndex;            ///< of an item
+
+  /// The reference tokens, each with its slash.
+  std::string text() const {
+    std::string out;
+    if (!keyword.empty()) out.append("/").append(keyword);
+    if (name) out.append("/").append(escape_token(*name));
+    if (index != kNoIndex) out.append("/").append(std::to_string(index));
+    return out;
+  }
+};
+
+inline Step item_step(std::string_view keyword, size_t index) { return {.keyword = keyword, .index = index}; }
+
+/// `name` must outlive the step.
+inline Step member_step(std::string_view keyword, const std::string& name) {
+  return {.keyword = keyword, .name = &name};
 }
 
 }  // namespace constrain::schema

@@ -22,7 +22,7 @@ bool has_integer(const json::Value& value) {
 
 Cells Normaliser::constant_value(NodeId id, const Value& value) {
   if (has_integer(value)) findings_.narrowed(id, "const", kPlainIntegers);
-  return this->value(document_.constant(id, "const", value), value);
+  return this->value(document_.constant(id, {"const"}, value), value);
 }
 
 Cells Normaliser::values(NodeId id, const char* keyword, const Value& list) {
@@ -65,7 +65,7 @@ Cells Normaliser::value(NodeId id, const Value& value) {
     case Type::array: {
       ArrayCell cell;
       for (size_t i = 0; i < value.items.size(); ++i) {
-        cell.prefix.push_back(conjunctions_.intern({{document_.constant(id, std::to_string(i), value.items[i])}}));
+        cell.prefix.push_back(conjunctions_.single({document_.constant(id, {.index = i}, value.items[i])}));
       }
       cell.min = cell.max = value.items.size();
       cells.arrays.push_back(std::move(cell));
@@ -75,7 +75,7 @@ Cells Normaliser::value(NodeId id, const Value& value) {
       ObjectCell cell;
       Members members;
       for (const auto& [name, member] : value.members) {
-        members.named.emplace_back(name, conjunctions_.intern({{document_.constant(id, name, member)}}));
+        members.named.emplace_back(name, conjunctions_.single({document_.constant(id, {.name = &name}, member)}));
         cell.required.push_back(name);
       }
       members.additional = nothing();

@@ -105,12 +105,13 @@ struct Entry {
   std::string_view name;
   Format (*make)();
   bool exact = false;
+  std::string_view shortest = {};
 };
 
 constexpr Entry kFormats[] = {
     {"date", make_date},
-    {"time", make_time},
-    {"date-time", make_date_time},
+    {"time", make_time, false, R"("00:00:00Z")"},
+    {"date-time", make_date_time, false, R"("0001-01-01T00:00:00Z")"},
     {"duration", make_duration, true},
     {"email", make_email},
     {"idn-email", make_idn_email},
@@ -130,6 +131,11 @@ constexpr Entry kFormats[] = {
 };
 
 }  // namespace
+
+std::string_view shortest_string(std::string_view format) {
+  const auto entry = std::ranges::find(kFormats, format, &Entry::name);
+  return entry == std::end(kFormats) ? std::string_view() : entry->shortest;
+}
 
 std::optional<Format> find_format(std::string_view name) {
   const auto entry = std::ranges::find(kFormats, name, &Entry::name);

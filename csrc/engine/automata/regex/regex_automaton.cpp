@@ -6,6 +6,7 @@
 #include "engine/automata/regex/regex_closure.h"
 #include "engine/base/deadline.h"
 #include "engine/base/errors.h"
+#include "engine/base/scratch_list.h"
 
 namespace constrain::regex {
 
@@ -69,15 +70,16 @@ State RegexAutomaton::raw_start() {
 
 State RegexAutomaton::name(const std::vector<Configuration>& trackers, Configuration configuration) {
   if (configuration == kNothing) return kDead;
-  std::vector<uint32_t> key = {configuration};
+  ScratchList<uint32_t, 8> key;
+  key.list.push_back(configuration);
   if (!trackers.empty()) {
     const auto list = threads(configuration);
     const bool needed = std::ranges::any_of(list, [&](const Thread& thread) {
       return thread.condition != kNoCondition || (thread.pc != kPast && program_.looks_behind[thread.pc]);
     });
-    if (needed) key.insert(key.end(), trackers.begin(), trackers.end());
+    if (needed) key.list.insert(key.list.end(), trackers.begin(), trackers.end());
   }
-  return states_.intern(key);
+  return states_.intern(key.list);
 }
 
 bool RegexAutomaton::accepting(State state) { return accepts_end(states_[state][0], ordered_); }
@@ -164,7 +166,9 @@ bool RegexAutomaton::watches(Configuration configuration, size_t byte_class, Pla
 
 RegexAutomaton::Configuration RegexAutomaton::step(Configuration configuration, size_t byte_class, Place& place,
                                                    bool ordered) {
-  std::vector<uint32_t> key = {ordered};
+  ScratchList<uint32_t, 64> scratch;
+  std::pmr::vector<uint32_t>& key = scratch.list;
+  key.push_back(ordered);
   for (size_t i = 0; i < place.behind.size(); ++i) {
     if (i % 32 == 0) key.push_back(0);
     key.back() |= static_cast<uint32_t>(place.behind[i]) << (i % 32);
@@ -182,7 +186,7 @@ RegexAutomaton::Configuration RegexAutomaton::step(Configuration configuration, 
 /// Appends the threads after a byte, before their closure: pc, node, condition. If the node is `kDone`, the thread
 /// continues after the character.
 void RegexAutomaton::read(Configuration configuration, size_t byte_class, Place& place, bool ordered,
-                          std::vector<uint32_t>& successors) {
+                          std::pmr::vector<uint32_t>& successors) {
   for (size_t i = 0; i < configurations_[configuration].size(); i += 3) {
     const auto key = configurations_[configuration];
     const Thread thread = {key[i], key[i + 1], key[i + 2]};

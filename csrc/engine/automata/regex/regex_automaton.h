@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <memory_resource>
 #include <vector>
 
 #include "engine/automata/lazy.h"
@@ -65,7 +66,7 @@ class RegexAutomaton : public PrunedAutomaton {
   bool watches(Configuration configuration, size_t byte_class, Place& place);
   Configuration step(Configuration configuration, size_t byte_class, Place& place, bool ordered);
   void read(Configuration configuration, size_t byte_class, Place& place, bool ordered,
-            std::vector<uint32_t>& successors);
+            std::pmr::vector<uint32_t>& successors);
   Configuration close(std::span<const uint32_t> successors, Place& place, bool ordered);
   Condition step(Condition condition, size_t byte_class, Place& place);
   State name(const std::vector<Configuration>& trackers, Configuration configuration);

@@ -1,16 +1,17 @@
 #include "engine/json/object/object_shape.h"
 
 #include <algorithm>
-#include <map>
+#include <span>
 #include <utility>
 
+#include "engine/base/interner.h"
 #include "engine/grammar/parse_table.h"
 
 namespace constrain::json {
 
 ObjectShape::ObjectShape(ObjectSpec given) : spec(std::move(given)) {
   is_plain = spec.dependents.empty() && !spec.in_order && !spec.duties;
-  for (uint32_t name = 0; name < spec.properties.size(); ++name) {
+  for (uint32_t name = 0; name < spec.properties.size() && !spec.dependents.empty(); ++name) {
     closure.emplace_back(names_words());
     insert(closure.back(), name);
     close_under_dependents(closure.back());
@@ -52,12 +53,20 @@ void ObjectShape::prepare(const ParseTable& grammar, const Lengths& lengths) {
 }
 
 void ObjectShape::find_alike(const ParseTable& grammar) {
-  std::map<std::vector<std::pair<std::vector<RuleId>, uint32_t>>, uint32_t> first;
+  SequenceInterner values;
+  std::vector<uint32_t> first, key;
   alike.clear();
   for (uint32_t label = 0; label < spec.properties.size() + possible_others.size(); ++label) {
-    std::vector<std::pair<std::vector<RuleId>, uint32_t>> values;
-    for (const auto& choice : choices(label)) values.emplace_back(grammar.union_of(choice.value), choice.duties);
-    alike.push_back(first.try_emplace(std::move(values), label).first->second);
+    key.clear();
+    for (const auto& choice : choices(label)) {
+      std::span<const RuleId> parts = grammar.union_of(choice.value);
+      if (parts.empty()) parts = {&choice.value, 1};
+      key.insert(key.end(), {choice.duties, static_cast<uint32_t>(parts.size())});
+      key.insert(key.end(), parts.begin(), parts.end());
+    }
+    const uint32_t id = values.intern(key);
+    if (id == first.size()) first.push_back(label);
+    alike.push_back(first[id]);
   }
 }
 

@@ -48,6 +48,7 @@ struct ObjectShape {
   /// True if every property that must be present where `name` is, itself included, passes.
   template <class Pass>
   bool needs_only(uint32_t name, const Pass& pass) const {
+    if (closure.empty()) return pass(name);
     for (size_t word = 0; word < closure[name].size(); ++word) {
       for (uint64_t left = closure[name][word]; left; left &= left - 1) {
         if (!pass(static_cast<uint32_t>(64 * word) + static_cast<uint32_t>(std::countr_zero(left)))) return false;
@@ -58,12 +59,12 @@ struct ObjectShape {
 
   ObjectSpec spec;
   bool is_plain = false;  ///< a member changes what may follow only by its number, its key and being required
-  std::vector<uint32_t> possible_others;  ///< indices into spec.others, numbered as the key automaton's classes
-  std::vector<bool> possible;             ///< by property: it and all it requires have values
-  std::vector<std::vector<uint64_t>>
-      closure;                           ///< by property: the properties required where it is present, including itself
-  std::vector<uint32_t> place;           ///< by property: its rank in byte order
-  std::vector<uint64_t> outlined_names;  ///< by place
+  std::vector<uint32_t> possible_others;       ///< indices into spec.others, numbered as the key automaton's classes
+  std::vector<bool> possible;                  ///< by property: it and all it requires have values
+  std::vector<std::vector<uint64_t>> closure;  ///< by property: the properties required where it is present, including
+                                               ///< itself; empty without dependents
+  std::vector<uint32_t> place;                 ///< by property: its rank in byte order
+  std::vector<uint64_t> outlined_names;        ///< by place
   std::shared_ptr<const std::unordered_set<std::string>> whole_keys;
   std::vector<uint32_t> alike;  ///< by label: the first label with the same values
   ByteSet name_bytes;           ///< all bytes of the names
