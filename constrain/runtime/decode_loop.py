@@ -36,6 +36,10 @@ _LATE_SHARE = 1 / 8
 #: Seconds to wait for late masks, since skipping a step costs more; and between checks for masks that are ready.
 _PATIENCE, _POLL_INTERVAL = 5e-4, 5e-5
 
+#: Forced text is not looked for where fewer tokens of it fit in a pass: with one, as in batches of more than 21
+#: sequences, few passes are saved, and looking for it takes longer than that.
+_LEAST_FORCED = 2
+
 #: A sequence, and the outcome of one of its tokens.
 Outcome: TypeAlias = tuple[SequenceState, Update]
 
@@ -169,7 +173,7 @@ class DecodeLoop:
         room = min(self._runner.room(row.past, row.block_table) for each in scheduled for row in each.rows)
         limit = min(limit, room - 1)
         candidates = [each for each in scheduled if each.sequence.may_speculate]
-        for each in candidates if self._jump_forward else ():
+        for each in candidates if self._jump_forward and limit >= _LEAST_FORCED else ():
             self._propose_forced(each, limit)
         if self.proposer is None:
             return

@@ -257,3 +257,13 @@ def test_forced_text_is_no_draft(make: Make, monkeypatch: pytest.MonkeyPatch) ->
     assert handle.result().text == "hello there, the quick brown fox"
     assert len(found) < handle.sequence.new_tokens and max(map(max, found)) > 2
     assert handle.sequence.accepted_draft_tokens == handle.sequence.rejected_draft_tokens == 0
+
+
+@pytest.mark.parametrize(("batch", "jumps"), [(21, True), (22, False)])
+def test_forced_text_in_large_batches(make: Make, monkeypatch: pytest.MonkeyPatch, batch: int, jumps: bool) -> None:
+    """Where a pass has room for one token more of each sequence, it saves less time than the search takes."""
+    runtime = make(size=24 * 256, max_batch_size=24)
+    found = passes(monkeypatch)
+    handles = [runtime.submit(asked(runtime, 40, "hello there")) for _ in range(batch)]
+    assert {handle.result().text for handle in handles} == {"hello there"}
+    assert any(len(sizes) == batch and max(sizes) > 1 for sizes in found) == jumps
