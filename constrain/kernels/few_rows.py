@@ -12,7 +12,7 @@ from constrain.kernels.activation import Activation
 from constrain.kernels.norm import RowNorm
 
 
-def applies(norm: RowNorm, dtype: torch.dtype) -> bool:
+def kernels_apply(norm: RowNorm, dtype: torch.dtype) -> bool:
     """Return whether the kernels apply a norm to rows of ``dtype``.
 
     They have no layer norm. They multiply by the norm's weight before they divide by the root, which float16 has no

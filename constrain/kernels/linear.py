@@ -7,7 +7,7 @@ import torch.nn.functional as F
 
 from constrain.kernels import cuda
 from constrain.kernels.activation import Activation, gated_activation
-from constrain.kernels.few_rows import applies, queue_product
+from constrain.kernels.few_rows import kernels_apply, queue_product
 from constrain.kernels.low_rank import LowRankUpdate, LowRankWorkspace, add_projected, project
 from constrain.kernels.norm import RowNorm, normed
 from constrain.kernels.weights.packed import Weight
@@ -157,7 +157,7 @@ def _product(
     update: LowRankUpdate | None,
     workspace: LowRankWorkspace | None,
 ) -> torch.Tensor:
-    if norm is not None and not applies(norm, x.dtype):
+    if norm is not None and not kernels_apply(norm, x.dtype):
         x, norm = normed(x, norm), None
     outputs, inputs = weight.shape
     prepared = None

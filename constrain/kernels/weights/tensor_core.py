@@ -11,7 +11,7 @@ from torch.nn.functional import pad
 
 from constrain.kernels import cuda
 from constrain.kernels.activation import Activation, gated_activation
-from constrain.kernels.few_rows import applies, queue_product
+from constrain.kernels.few_rows import kernels_apply, queue_product
 from constrain.kernels.norm import RowNorm, normed
 from constrain.kernels.weights.fragments import TILE, RecordForm, find_form, make_records, read_records
 from constrain.kernels.weights.packed import PackedWeight, Weight
@@ -137,7 +137,7 @@ class TensorCoreWeight(PackedWeight):
         """Gather activations, and apply the norm where the kernel does not."""
         rows = x.numel() // max(1, self.inputs)
         is_fused = self.order is None and rows <= _FUSED_NORM_ROWS
-        if norm is not None and not (is_fused and applies(norm, x.dtype)):
+        if norm is not None and not (is_fused and kernels_apply(norm, x.dtype)):
             x, norm = normed(x, norm), None
         return (x if self.order is None else x.index_select(-1, self.order)), norm
 
