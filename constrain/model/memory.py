@@ -68,7 +68,8 @@ def _bytes(model: SizedModel, names: Sequence[str], count: int) -> int:
         return packed[0].memory(count // packed[0].shape[1], device)
     rows, plain = sum(each.shape[0] for each in packed), count - sum(math.prod(each.shape) for each in packed)
     if plain or device.type == "cuda":
-        return plain * model.compute_dtype.itemsize + sum(each.memory(each.shape[0], device) for each in packed)
+        together = packed[0].memory_together(packed[1:], device) if packed else 0
+        return plain * model.compute_dtype.itemsize + together
     # Together they have zeros only at the end.
     parts = sum(each.shape[0] * each.row_bytes + each.order_bytes for each in packed)
     return parts + -rows % BLOCK * packed[-1].row_bytes

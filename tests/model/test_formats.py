@@ -94,7 +94,7 @@ def test_inputs_in_another_order_stay_together(llama_wide: Any, ids: torch.Tenso
     assert [len(part) for part in plan.layers[0].mlp_outputs or ()] == [24, 20, 20]
 
 
-@pytest.mark.parametrize("name", ["int4 groups", "int6 groups", "fp8 rows", "gptq 4 bits, ordered v2"])
+@pytest.mark.parametrize("name", ["int4 groups", "int6 groups", "fp8 rows", "gptq 4 bits, ordered v2", "exl2"])
 def test_weights_for_tensor_cores_are_split_first(
     llama_wide: Any, ids: torch.Tensor, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,6 +105,26 @@ def test_weights_for_tensor_cores_are_split_first(
         linears = model.modules_dict[f"model.layers.0.{part}"]._parts.values()  # type: ignore[attr-defined]
         weights = [linear.weight for linear in linears]
         assert len(weights) == 2 and all(isinstance(weight, TensorCoreWeight) for weight in weights)
+
+
+@pytest.mark.parametrize("name", ["exl2", "exl2 of one order"])
+def test_codes_of_several_widths_for_tensor_cores(
+    qwen2_wide: Any, ids: torch.Tensor, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights with one order of inputs are one weight; a layer's bias, norm and activation are as ever."""
+    config, write, _ = FORMATS[name]
+    plain = quantise(qwen2_wide, matrices(qwen2_wide), write, config)
+    _pretend_tensor_cores(monkeypatch)
+    model = load(qwen2_wide)
+    for key in ("self_attn.q_proj", "mlp.gate_proj", "mlp.down_proj"):
+        alone = name == "exl2 of one order" or key == "mlp.down_proj"
+        assert type(weight_of(model, f"model.layers.0.{key}")) is (TensorCoreWeight if alone else JoinedWeight)
+    monkeypatch.setattr("constrain.model.memory.first_device", lambda: torch.device("cuda"))
+    modules = [model.modules_dict[f"model.layers.0.{key}"] for key in ("mlp.gate_proj", "mlp.down_proj")]
+    norms = 2 * 64 * 4
+    assert module_sizes(model)[2] == norms + sum(module.weight.nbytes for module in modules)  # type: ignore[attr-defined]
+    found = model.forward(ids)
+    assert_same(found, load_plain(qwen2_wide, plain).forward(ids))
 
 
 def test_a_head_that_is_tied_to_a_packed_embedding_is_split(
@@ -123,8 +143,9 @@ def test_a_head_that_is_tied_to_a_packed_embedding_is_split(
 
 def _pretend_tensor_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the CPU arrange weights as a GPU does; their products are computed by dequantisation."""
-    for module in ("devices", "grouped"):
+    for module in ("devices", "grouped", "interleaved"):
         monkeypatch.setattr(f"constrain.kernels.weights.{module}.multiplies_fragments", lambda *_: True)
+    for module in ("devices", "grouped"):
         monkeypatch.setattr(f"constrain.kernels.weights.{module}.multiplies_interleaved", lambda *_: False)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from quantized_weights import (
     Writer,
@@ -34,6 +35,12 @@ MIXED = ((6, 16), (5, 32), (3, 32), (2, 32), (4, 16))
 def exl2_of_two_widths(writer: Writer, outputs: int, inputs: int) -> Written:
     groups = MIXED if inputs == sum(count for _, count in MIXED) else ((8, 32), (4, inputs - 32))
     return exl2(writer, outputs, inputs, groups)
+
+
+def exl2_of_one_order(writer: Writer, outputs: int, inputs: int) -> Written:
+    """Weights of the same inputs have one order, as those that exllamav2 writes; some rows have wider codes."""
+    groups = ((8, 32), (4, inputs - 32)) if outputs % 128 == 0 else ((5, 32), (3, inputs - 32))
+    return exl2(writer, outputs, inputs, groups, np.random.default_rng(inputs).permutation(inputs))
 
 
 def _gptq(**settings: Any) -> tuple[dict[str, Any], Write]:
@@ -96,6 +103,7 @@ FORMATS: dict[str, tuple[dict[str, Any] | None, Write, str]] = {
     "awq": ({"quant_method": "awq", "bits": 4, "group_size": 32, "version": "GEMM"}, awq, "int4"),
     "awq without a config": (None, awq, "int4"),
     "exl2": ({"quant_method": "exl2", "bits": 4.2}, exl2_of_two_widths, "exl2"),
+    "exl2 of one order": ({"quant_method": "exl2", "bits": 4.2}, exl2_of_one_order, "exl2"),
 }
 
 

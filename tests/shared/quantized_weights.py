@@ -230,15 +230,24 @@ def awq(writer: Writer, outputs: int, inputs: int, size: int = 32) -> Written:
     return Written(parts, dense(codes, points, scales, of_input)[:wanted])
 
 
-def exl2(writer: Writer, outputs: int, inputs: int, groups: tuple[tuple[int, int], ...]) -> Written:
-    """EXL2: of each group the bits of its codes and its number of inputs, which are in an order of their own."""
+def exl2(
+    writer: Writer,
+    outputs: int,
+    inputs: int,
+    groups: tuple[tuple[int, int], ...],
+    order: np.ndarray | None = None,
+) -> Written:
+    """EXL2: of each group the bits of its codes and its number of inputs, which are in an order of their own.
+
+    ``order``: the place of each input; by default a random one.
+    """
     columns = -(-outputs // 32) * 32
     codes = [writer.codes(columns, count, bits=bits) for bits, count in groups]
     packed = [stream(part, bits).T for part, (bits, _) in zip(codes, groups, strict=True)]
     starts = np.cumsum([0] + [len(part) for part in packed[:-1]])
     roots = writer.codes(len(groups), columns, bits=4)
     highest = writer.scales(len(groups), spread=0.6) / np.array([1 << bits - 1 for bits, _ in groups], np.float16)
-    place = writer.random.permutation(inputs)
+    place = writer.random.permutation(inputs) if order is None else order
     scales = ((roots + 1) ** 2).astype(np.float16) * (highest / np.float16(256))[:, None]
     values = [
         (part - (1 << bits - 1)) * scale[:, None].astype(np.float64)

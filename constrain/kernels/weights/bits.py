@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from itertools import groupby
+from operator import itemgetter
 
 import torch
 
 WORD = 32
+
+Groups = tuple[tuple[int, int], ...]
+"""Of each group of inputs the kind of its codes and the number of inputs."""
 
 FLOAT4, FLOAT8 = 104, 108
 """Kinds of codes that are floats, E2M1 and E4M3; the other kinds are the numbers of bits of signed integers."""
@@ -24,6 +29,11 @@ def decode(codes: torch.Tensor, kind: int) -> torch.Tensor:
         return torch.tensor(values, device=codes.device)[codes.long()]
     middle = 1 << kind - 1
     return (codes ^ middle).float() - middle
+
+
+def runs(groups: Groups) -> Groups:
+    """Return neighbouring groups of one kind as one; their codes are one stream where they fill whole words."""
+    return tuple((kind, sum(inputs for _, inputs in each)) for kind, each in groupby(groups, key=itemgetter(0)))
 
 
 def unpack_bits(words: torch.Tensor, bits: int) -> torch.Tensor:

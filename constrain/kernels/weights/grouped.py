@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 import torch
 from torch.nn.functional import pad
 
-from constrain.kernels.weights.bits import FLOAT4, FLOAT8, bytewise, decode, unpack_bits
+from constrain.kernels.weights.bits import FLOAT4, FLOAT8, Groups, bytewise, decode, unpack_bits
 from constrain.kernels.weights.cpu import multiplies_interleaved
 from constrain.kernels.weights.fragments import MIDDLES, record_codes
-from constrain.kernels.weights.interleaved import Groups, InterleavedWeight, fills_words, signed_words
+from constrain.kernels.weights.interleaved import InterleavedWeight, fills_words, signed_words
 from constrain.kernels.weights.packed import PackedWeight
 from constrain.kernels.weights.tensor_core import TensorCoreWeight, multiplies_fragments
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
 import torch
 from torch.nn.functional import pad
 
-from constrain.kernels.weights.bits import WORD, bytewise, decode, middles, unpack_bits
+from constrain.kernels.weights.bits import WORD, Groups, bytewise, decode, middles, runs, unpack_bits
 from constrain.kernels.weights.cpu import BLOCK, pool
+from constrain.kernels.weights.nibbles import IntegerRows, as_nibbles, is_integer, share_columns
 from constrain.kernels.weights.packed import PackedWeight
+from constrain.kernels.weights.tensor_core import multiplies_fragments
 
 _SCALES = (torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn)
-
-Groups = tuple[tuple[int, int], ...]
-"""Of each group the kind of its codes, see :mod:`constrain.kernels.weights.bits`, and the number of inputs."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,22 +81,58 @@ class InterleavedWeight(PackedWeight):
         """See :class:`PackedWeight`."""
         if isinstance(rows, slice):
             rows = torch.arange(self.outputs, device=self.device)[rows]
-        words, scales = _rows(self.words, rows), _rows(self.scales, rows).float()
+        scales = _rows(self.scales, rows).float()
         zeros = None if self.zeros is None else _rows(self.zeros, rows)
-        columns, start = [], 0
-        for group, (kind, inputs) in enumerate(self.groups):
-            end = start + inputs * (kind % 100) // WORD
-            codes = decode(unpack_bits(words[..., start:end], kind % 100), kind)
-            if zeros is not None:
-                codes = codes - zeros[..., group, None]
-            columns.append(codes * scales[..., group, None])
-            start = end
+        columns = []
+        for group, codes in enumerate(self._decoded(rows, self.groups)):
+            centred = codes if zeros is None else codes - zeros[..., group, None]
+            columns.append(centred * scales[..., group, None])
         weight = torch.cat(columns, dim=-1)
         if self.factors is not None:
             weight *= self.factors[rows].unsqueeze(-1)
         if self.order is not None:
             weight = torch.empty_like(weight).index_copy_(-1, self.order, weight)
         return weight.to(dtype)
+
+    @classmethod
+    def merged(cls, parts: Sequence[PackedWeight]) -> PackedWeight | None:
+        """See :class:`PackedWeight`; for a GPU, where the order of the inputs is the same."""
+        same = [part for part in parts if isinstance(part, InterleavedWeight) and part._fits(parts[0])]
+        tables, outputs = [part.groups for part in same], [part.outputs for part in same]
+        if len(same) < len(parts) or not share_columns(tables, outputs):
+            return None
+        return as_nibbles([part._integers() for part in same], same[0].order, torch.float16)
+
+    def prepared(self, dtype: torch.dtype) -> PackedWeight:
+        """See :class:`PackedWeight`."""
+        if not (multiplies_fragments(self.device, dtype) and self._is_plain()):
+            return self
+        return as_nibbles([self._integers()], self.order, dtype)
+
+    def _fits(self, other: PackedWeight) -> bool:
+        multiplied = multiplies_fragments(self.device, torch.float16) and self._is_plain()
+        if not (multiplied and isinstance(other, InterleavedWeight)):
+            return False
+        if self.order is None or other.order is None:
+            return self.order is other.order
+        return torch.equal(self.order, other.order)
+
+    def _is_plain(self) -> bool:
+        """Return whether there are integers and scales, and nothing else."""
+        return is_integer(self.groups) and self.zeros is None and self.factors is None
+
+    def _integers(self) -> IntegerRows:
+        rows = torch.arange(self.outputs, device=self.device)
+        values = torch.cat([codes.to(torch.int8) for codes in self._decoded(rows, runs(self.groups))], dim=-1)
+        return IntegerRows(values, _rows(self.scales, rows), self.groups)
+
+    def _decoded(self, rows: torch.Tensor, groups: Groups) -> Iterator[torch.Tensor]:
+        """Decode the codes of rows ``[...]``, for each of ``groups`` float32 ``[..., inputs]``."""
+        words, start = _rows(self.words, rows), 0
+        for kind, inputs in groups:
+            end = start + inputs * (kind % 100) // WORD
+            yield decode(unpack_bits(words[..., start:end], kind % 100), kind)
+            start = end
 
     def product(self, x: torch.Tensor) -> torch.Tensor:
         """Multiply float32 ``[..., inputs]``; each row gives the same ``[..., outputs]`` whatever others there are."""

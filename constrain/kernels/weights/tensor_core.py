@@ -39,7 +39,8 @@ class TensorCoreWeight(PackedWeight):
         form: of the records.
         outputs, inputs: shape of the weight.
         dtype: of rows that are taken out: float16 or bfloat16.
-        order: int32 ``[inputs]``; activations are gathered by it first. ``None`` for their own order.
+        order: int32 ``[columns]``, the input of each column of the records; activations are gathered by it first. An
+            input may have several columns, whose sum is its weight. ``None``: the columns are the inputs.
     """
 
     records: torch.Tensor
@@ -74,6 +75,15 @@ class TensorCoreWeight(PackedWeight):
     def shape(self) -> tuple[int, int]:
         return self.outputs, self.inputs
 
+    @property
+    def width(self) -> int:
+        """Columns of the records."""
+        return self.inputs if self.order is None else len(self.order)
+
+    def prepared(self, dtype: torch.dtype) -> TensorCoreWeight:
+        """See :class:`PackedWeight`."""
+        return replace(self, dtype=dtype)
+
     def padded(self, outputs: int) -> TensorCoreWeight:
         """See :class:`PackedWeight`; rows that fill up the last tile have scales of zero."""
         tiles = -(-outputs // TILE) - len(self.records)
@@ -92,18 +102,26 @@ class TensorCoreWeight(PackedWeight):
 
     def dequantized(self, rows: torch.Tensor | slice, dtype: torch.dtype) -> torch.Tensor:
         """See :class:`PackedWeight`."""
+        # The sum of the columns of an input is rounded once.
+        exact = dtype if self.width == self.inputs else torch.float32
         if isinstance(rows, slice):
             start, stop, _ = rows.indices(self.outputs)
             tiles = self.records[start // TILE : -(-stop // TILE)]
-            found = self._dense(tiles, dtype)[start % TILE : start % TILE + stop - start]
+            found = self._dense(tiles, exact)[start % TILE : start % TILE + stop - start]
         else:
-            flat = torch.split(rows.reshape(-1).to(self.device), max(1, PIECE // (TILE * self.inputs)))
-            found = torch.cat([self._chosen(each, dtype) for each in flat]).view(*rows.shape, self.inputs)
-        return found if self.order is None else torch.empty_like(found).index_copy_(-1, self.order.long(), found)
+            flat = torch.split(rows.reshape(-1).to(self.device), max(1, PIECE // (TILE * self.width)))
+            found = torch.cat([self._chosen(each, exact) for each in flat]).view(*rows.shape, -1)
+        return self._of_inputs(found).to(dtype)
+
+    def _of_inputs(self, columns: torch.Tensor) -> torch.Tensor:
+        """Add up the columns of each input, ``[..., columns]`` to ``[..., inputs]``."""
+        if self.order is None:
+            return columns
+        return columns.new_zeros(*columns.shape[:-1], self.inputs).index_add_(-1, self.order.long(), columns)
 
     def _chosen(self, rows: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         """Dequantise rows ``[n]`` with the whole of their tiles."""
-        whole = self._dense(self.records[rows // TILE], dtype).view(-1, TILE, self.inputs)
+        whole = self._dense(self.records[rows // TILE], dtype).view(-1, TILE, self.width)
         return whole[torch.arange(len(rows), device=rows.device), rows % TILE]
 
     def product(self, x: torch.Tensor) -> torch.Tensor:
@@ -118,11 +136,7 @@ class TensorCoreWeight(PackedWeight):
         norm: RowNorm | None = None,
     ) -> torch.Tensor:
         """See :func:`constrain.kernels.linear`."""
-        x, norm = self._ordered(x, norm)
-        if self._is_small(x):
-            return self._few_rows(x, bias, residual, None, norm)
-        y = self._many_rows(normed(x, norm), bias)
-        return y if residual is None else y.add_(residual)
+        return self._linear(*self._ordered(x, norm), bias, residual)
 
     def gated_linear(
         self, x: torch.Tensor, bias: torch.Tensor | None, activation: Activation, norm: RowNorm | None = None
@@ -131,7 +145,16 @@ class TensorCoreWeight(PackedWeight):
         x, norm = self._ordered(x, norm)
         if self._is_small(x) and self.outputs % (2 * TILE) == 0:
             return self._few_rows(x, bias, None, activation, norm)
-        return gated_activation(replace(self, order=None).linear(x, bias, norm=norm), activation)
+        return gated_activation(self._linear(x, norm, bias, None), activation)
+
+    def _linear(
+        self, x: torch.Tensor, norm: RowNorm | None, bias: torch.Tensor | None, residual: torch.Tensor | None
+    ) -> torch.Tensor:
+        """:meth:`linear` of activations in the order of the columns."""
+        if self._is_small(x):
+            return self._few_rows(x, bias, residual, None, norm)
+        y = self._many_rows(normed(x, norm), bias)
+        return y if residual is None else y.add_(residual)
 
     def _ordered(self, x: torch.Tensor, norm: RowNorm | None) -> tuple[torch.Tensor, RowNorm | None]:
         """Gather activations, and apply the norm where the kernel does not."""
@@ -142,11 +165,11 @@ class TensorCoreWeight(PackedWeight):
         return (x if self.order is None else x.index_select(-1, self.order)), norm
 
     def _is_small(self, x: torch.Tensor) -> bool:
-        rows = x.numel() // max(1, self.inputs)
+        rows = x.numel() // max(1, self.width)
         return 0 < rows <= MAX_ROWS and cuda.takes(x) and self.records.is_cuda
 
     def _many_rows(self, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-        step = max(TILE, PIECE // self.inputs // TILE * TILE)
+        step = max(TILE, PIECE // self.width // TILE * TILE)
         if self.outputs <= step:
             return F.linear(x, self._dense(self.records, x.dtype)[: self.outputs], bias)
         pieces = [F.linear(x, self._dense(each, x.dtype)) for each in torch.split(self.records, step // TILE)]
@@ -156,8 +179,8 @@ class TensorCoreWeight(PackedWeight):
     def _dense(self, records: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         """Dequantise some tiles ``[tiles, spans, bytes]`` to ``[tiles * 16, inputs]``, without regard to the order."""
         if not records.is_cuda or dtype not in (torch.float16, torch.bfloat16):
-            return read_records(records, self.form)[:, : self.inputs].to(dtype)
-        out = records.new_empty(len(records) * TILE, self.inputs, dtype=dtype)
+            return read_records(records, self.form)[:, : self.width].to(dtype)
+        out = records.new_empty(len(records) * TILE, self.width, dtype=dtype)
         if len(records):
             with torch.cuda.device(records.device):
                 cuda.module.unpack_weight(
@@ -177,7 +200,7 @@ class TensorCoreWeight(PackedWeight):
             scales=cuda.DTYPES[self.form.scales],
             zeros=self.form.zeros,
             outputs=outputs,
-            inputs=self.inputs,
+            inputs=self.width,
         )
 
     def _few_rows(

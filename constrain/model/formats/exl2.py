@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cached_property
+
 import torch
 
-from constrain.kernels import InterleavedWeight, PackedWeight
-from constrain.kernels.weights.bits import WORD, middles, unpack_bits
-from constrain.kernels.weights.interleaved import Groups
+from constrain.kernels import InterleavedWeight, PackedWeight, RecordForm
+from constrain.kernels.weights.bits import WORD, Groups, middles, runs, unpack_bits
+from constrain.kernels.weights.nibbles import Columns, find_columns, share_columns
 from constrain.model.formats.stored import StoredWeight
 
 _BITS = {2, 3, 4, 5, 6, 8}
@@ -36,11 +39,27 @@ class EXL2(StoredWeight):
     def order_bytes(self) -> int:
         return 8 * self.shape[1]
 
+    @property
+    def records(self) -> RecordForm:
+        return self._columns.form
+
+    def memory(self, rows: int, device: torch.device) -> int:
+        """See :class:`StoredWeight`."""
+        return super().memory(rows, device) if device.type == "cpu" else self._columns.size(rows)
+
+    def memory_together(self, others: Sequence[StoredWeight], device: torch.device) -> int:
+        """See :class:`StoredWeight`; as :class:`~constrain.kernels.InterleavedWeight` are joined for a GPU."""
+        same = [self, *(other for other in others if isinstance(other, EXL2) and self._has_order_of(other))]
+        tables, outputs = [each._groups for each in same], [each.shape[0] for each in same]
+        if device.type == "cpu" or len(same) <= len(others) or not share_columns(tables, outputs):
+            return super().memory_together(others, device)
+        return find_columns(tables).size(sum(outputs))
+
     def packed(self) -> PackedWeight:
         """See :class:`StoredWeight`."""
-        groups = self._groups()
+        groups = self._groups
         stored = self._stored("q_weight")
-        words = stored ^ torch.cat([_signs(*group) for group in groups]).unsqueeze(1).to(stored.device)
+        words = stored ^ torch.cat([_signs(*group) for group in runs(groups)]).unsqueeze(1).to(stored.device)
         return InterleavedWeight.of_rows(words.T, self._scales().T, None, self._order(), groups)
 
     def _fits(self, shape: tuple[int, ...]) -> bool:
@@ -62,6 +81,12 @@ class EXL2(StoredWeight):
         if outputs % 8:
             raise self.error("q_weight", f"is of {outputs} outputs, which is not a multiple of 8")
 
+    @cached_property
+    def _columns(self) -> Columns:
+        """What the weight becomes on a GPU."""
+        return find_columns([self._groups])
+
+    @cached_property
     def _groups(self) -> Groups:
         """Return bits and inputs of each group."""
         pairs = (self._stored("q_groups").long() & 0xFFFF).view(-1, 2).tolist()
@@ -76,6 +101,9 @@ class EXL2(StoredWeight):
     def _scales(self) -> torch.Tensor:
         roots = unpack_bits(self._stored("q_scale"), 4).half() + 1
         return roots.square() * (self._finite("q_scale_max") / 256).unsqueeze(1)
+
+    def _has_order_of(self, other: EXL2) -> bool:
+        return torch.equal(self._order(), other._order())
 
     def _order(self) -> torch.Tensor:
         places = self._stored("q_invperm").long() & 0xFFFFFFFF

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -107,6 +107,10 @@ class StoredWeight(ABC):
         if device.type != "cpu" and self.records is not None:
             return self.records.size(rows, self.shape[1]) + self.order_bytes // 2
         return -(-rows // BLOCK) * BLOCK * self.row_bytes + self.order_bytes
+
+    def memory_together(self, others: Sequence[StoredWeight], device: torch.device) -> int:
+        """Bytes of the rows of this weight and of others of the same inputs, which are loaded as one."""
+        return sum(each.memory(each.shape[0], device) for each in (self, *others))
 
     def fill(self, target: torch.Tensor) -> None:
         """Read the weight, dequantise it on the device of ``target``, and fill that with its first rows.
