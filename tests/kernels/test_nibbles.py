@@ -43,7 +43,7 @@ def random_rows(groups: Groups, outputs: int = OUTPUTS) -> tuple[IntegerRows, to
 def random_weight(groups: Groups, dtype: torch.dtype) -> tuple[TensorCoreWeight, torch.Tensor]:
     rows, dense = random_rows(groups)
     order = torch.randperm(dense.shape[1])
-    return as_nibbles([rows], order, dtype), torch.empty_like(dense).index_copy_(1, order, dense)
+    return as_nibbles([rows], [groups], order, dtype), torch.empty_like(dense).index_copy_(1, order, dense)
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -80,7 +80,7 @@ def test_weights_of_the_same_inputs_are_joined() -> None:
     rows, dense = zip(
         *(random_rows(table, outputs) for table, outputs in zip(tables, (16, 7, 32), strict=True)), strict=True
     )
-    weight = as_nibbles(rows, None, torch.bfloat16)
+    weight = as_nibbles(rows, tables, None, torch.bfloat16)
     assert weight.shape == (55, 128)
     assert torch.equal(weight.dequantized(slice(0, 55), torch.float32), torch.cat(dense))
 
@@ -94,7 +94,7 @@ def test_weights_are_joined_unless_that_takes_much_memory() -> None:
 
 def test_scales_beyond_float16() -> None:
     rows = IntegerRows(torch.tensor([[127] * 32]).to(torch.int8), torch.tensor([[60_000.0]]).half(), ((8, 32),))
-    weight = as_nibbles([rows], None, torch.bfloat16)
+    weight = as_nibbles([rows], [rows.groups], None, torch.bfloat16)
     assert torch.equal(
         weight.dequantized(slice(0, 1), torch.float32), torch.full((1, 32), 127 * rows.scales.float().item())
     )

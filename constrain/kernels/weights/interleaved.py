@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import chain
 
 import torch
 from torch.nn.functional import pad
@@ -16,6 +17,8 @@ from constrain.kernels.weights.packed import PackedWeight
 from constrain.kernels.weights.tensor_core import multiplies_fragments
 
 _SCALES = (torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn)
+# Elements that are decoded at a time.
+_PIECE = 1 << 24
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,13 +104,13 @@ class InterleavedWeight(PackedWeight):
         tables, outputs = [part.groups for part in same], [part.outputs for part in same]
         if len(same) < len(parts) or not share_columns(tables, outputs):
             return None
-        return as_nibbles([part._integers() for part in same], same[0].order, torch.float16)
+        return as_nibbles(chain(*(part._integers() for part in same)), tables, same[0].order, torch.float16)
 
     def prepared(self, dtype: torch.dtype) -> PackedWeight:
         """See :class:`PackedWeight`."""
         if not (multiplies_fragments(self.device, dtype) and self._is_plain()):
             return self
-        return as_nibbles([self._integers()], self.order, dtype)
+        return as_nibbles(self._integers(), [self.groups], self.order, dtype)
 
     def _fits(self, other: PackedWeight) -> bool:
         multiplied = multiplies_fragments(self.device, torch.float16) and self._is_plain()
@@ -121,10 +124,11 @@ class InterleavedWeight(PackedWeight):
         """Return whether there are integers and scales, and nothing else."""
         return is_integer(self.groups) and self.zeros is None and self.factors is None
 
-    def _integers(self) -> IntegerRows:
-        rows = torch.arange(self.outputs, device=self.device)
-        values = torch.cat([codes.to(torch.int8) for codes in self._decoded(rows, runs(self.groups))], dim=-1)
-        return IntegerRows(values, _rows(self.scales, rows), self.groups)
+    def _integers(self) -> Iterator[IntegerRows]:
+        """Decode all rows, some at a time, which takes less memory."""
+        for rows in torch.split(torch.arange(self.outputs, device=self.device), max(1, _PIECE // self.shape[1])):
+            values = torch.cat([codes.to(torch.int8) for codes in self._decoded(rows, runs(self.groups))], dim=-1)
+            yield IntegerRows(values, _rows(self.scales, rows), self.groups)
 
     def _decoded(self, rows: torch.Tensor, groups: Groups) -> Iterator[torch.Tensor]:
         """Decode the codes of rows ``[...]``, for each of ``groups`` float32 ``[..., inputs]``."""

@@ -10,8 +10,8 @@ and one with the low. Nothing is rounded. Activations are gathered in the order 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 
 import torch
@@ -104,29 +104,30 @@ def share_columns(tables: Sequence[Groups], outputs: Sequence[int]) -> bool:
     return find_columns(tables).size(sum(outputs)) <= _MOST_GROWTH * apart
 
 
-def as_nibbles(parts: Sequence[IntegerRows], order: torch.Tensor | None, dtype: torch.dtype) -> TensorCoreWeight:
+def as_nibbles(
+    parts: Iterable[IntegerRows], tables: Sequence[Groups], order: torch.Tensor | None, dtype: torch.dtype
+) -> TensorCoreWeight:
     """Arrange the rows of several weights of the same inputs as one of four bits.
 
     Args:
-        parts: the rows of each weight.
+        parts: the rows, some at a time.
+        tables: the groups of each weight.
         order: int64 ``[inputs]``, the input of each place; ``None`` for their own order.
         dtype: of rows that are taken out.
     """
-    columns = find_columns([part.groups for part in parts])
-    device = parts[0].values.device
-    places, digits = columns.places().to(device), columns.digits().to(device)
-    codes = torch.cat([_codes(part.values, places, digits, columns.shift) for part in parts])
-    scales = torch.cat([_scales(part, places, digits, columns.form) for part in parts])
-    form = columns.form
+    columns = find_columns(tables)
+    form, places, digits = columns.form, columns.places(), columns.digits()
+    pieces = [
+        (_codes(part.values, places, digits, columns.shift), _scales(part, places, digits, form)) for part in parts
+    ]
+    codes, scales = (torch.cat(each) for each in zip(*pieces, strict=True))
     if not scales.half().isfinite().all():
-        form = RecordForm(form.codes, form.group, torch.float32, form.zeros)
-    zeros = None
-    if form.zeros:
-        of_groups = torch.where(digits[:: form.group] == _LOW, columns.shift, _MIDDLE)
-        zeros = of_groups.to(torch.uint8).expand(len(codes), -1)
+        form = replace(form, scales=torch.float32)
+    zeros = _zeros(digits, columns).to(codes.device).expand(len(codes), -1) if form.zeros else None
     records = make_records(codes, scales, zeros, form.group, form)
-    inputs = places.clamp(min=0) if order is None else order[places.clamp(min=0)]
-    return TensorCoreWeight(records, form, len(codes), parts[0].values.shape[1], dtype, inputs.int())
+    inputs = places.clamp(min=0).to(codes.device)
+    inputs = inputs if order is None else order[inputs]
+    return TensorCoreWeight(records, form, len(codes), sum(size for _, size in tables[0]), dtype, inputs.int())
 
 
 def is_integer(groups: Groups) -> bool:
@@ -151,6 +152,7 @@ def _of_inputs(values: Sequence[int], groups: Groups) -> torch.Tensor:
 
 def _codes(values: torch.Tensor, places: torch.Tensor, digits: torch.Tensor, shift: int) -> torch.Tensor:
     """Return the codes of the columns, uint8 ``[outputs, columns]``."""
+    places, digits = places.to(values.device), digits.to(values.device)
     shifted = values[:, places.clamp(min=0)].to(torch.int16).masked_fill_(places < 0, 0)
     whole, high, low = shifted + _MIDDLE, (shifted + shift >> _BITS) + _MIDDLE, shifted + shift & 15
     return torch.where(digits == _WHOLE, whole, torch.where(digits == _HIGH, high, low)).to(torch.uint8)
@@ -158,7 +160,11 @@ def _codes(values: torch.Tensor, places: torch.Tensor, digits: torch.Tensor, shi
 
 def _scales(part: IntegerRows, places: torch.Tensor, digits: torch.Tensor, form: RecordForm) -> torch.Tensor:
     """Return the scales of the groups of columns, float32 ``[outputs, groups]``."""
-    groups = _of_inputs(range(len(part.groups)), part.groups).to(places.device)
-    firsts = places[:: form.group]
+    groups = _of_inputs(range(len(part.groups)), part.groups)[places[:: form.group]]
     factors = torch.where(digits[:: form.group] == _HIGH, 1 << _BITS, 1)
-    return part.scales[:, groups[firsts]].float() * factors
+    return part.scales[:, groups.to(part.scales.device)].float() * factors.to(part.scales.device)
+
+
+def _zeros(digits: torch.Tensor, columns: Columns) -> torch.Tensor:
+    """Return the zero points of the groups of columns, uint8 ``[groups]``."""
+    return torch.where(digits[:: columns.form.group] == _LOW, columns.shift, _MIDDLE).to(torch.uint8)
