@@ -105,8 +105,7 @@ template <typename T>
 __device__ __forceinline__ void finish(const PackedProduct& p, int output, int row, float first, float second) {
   const T* bias = static_cast<const T*>(p.bias);
   float value = first + (bias ? to_float(bias[output]) : 0.0f);
-  if (p.gated)
-    value = gated(value, second + (bias ? to_float(bias[p.weight.outputs / 2 + output]) : 0.0f), p.gate);
+  if (p.gated) value = gated(value, second + (bias ? to_float(bias[p.weight.outputs / 2 + output]) : 0.0f), p.gate);
   if (p.residual) value += to_float(static_cast<const T*>(p.residual)[row * p.residual_stride + output]);
   static_cast<T*>(p.out)[row * p.out_stride + output] = from_float<T>(value);
 }
