@@ -147,7 +147,8 @@ Content Normaliser::verbatim(NodeId id, const Value& value) {
   const auto text = sources_.find(name->text);
   if (text == sources_.end()) {
     verbatim_.erase(entry);
-    invalid(id, "x-verbatim", "there is no source '" + name->text + "'; give its text in `sources`, or extract from a document");
+    invalid(id, "x-verbatim",
+            "there is no source '" + name->text + "'; give its text in `sources`, or extract from a document");
   }
   json::check_source_size(text->second);
   if (whole) return entry->second = {content, json::whole_words_of(text->second)};
