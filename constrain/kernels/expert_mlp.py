@@ -14,8 +14,9 @@ from constrain.kernels.experts import ExpertWeight, avoids_waiting, expert_linea
 
 # One product for several matrices, each with the rows up to an offset; in torch 2.5 it is not there.
 _grouped_product: Any = getattr(F, "grouped_mm", None) or getattr(torch, "_grouped_mm", None)
-# The compute capability from which on torch has a kernel for that.
-_GROUPED_CAPABILITY = (9, 0)
+# Major compute capabilities for which torch has a kernel for that. On others torch 2.8 refuses it, and later versions
+# wait for the choice of experts.
+_GROUPED_CAPABILITIES = (9, 10) if hasattr(F, "grouped_mm") else (9,)
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ def expert_mlp(
     mlp: ExpertMLP,
     residual: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Return the weighted sum of what the experts of each row make of it, plus ``residual``.
+    """Apply to each row its experts, and return the sum of their outputs times ``weights``, plus ``residual``.
 
     For few rows, kernels read the weights of the chosen experts only, each once. More rows choose nearly all experts
     anyway. Wherever this is captured in a CUDA graph, the host does not wait for the choice.
@@ -79,9 +80,9 @@ def expert_mlp_reference(
     return weighted_sum(expert_linear(inner, mlp.down, experts, mlp.down_bias), weights, residual)
 
 
-def weighted_sum(each: torch.Tensor, weights: torch.Tensor, residual: torch.Tensor | None = None) -> torch.Tensor:
-    """Return the sum of ``each``, ``[rows, chosen, k]``, times ``weights``, ``[rows, chosen]``, plus ``residual``."""
-    y = torch.bmm(weights.to(each.dtype).unsqueeze(1), each).squeeze(1)
+def weighted_sum(outputs: torch.Tensor, weights: torch.Tensor, residual: torch.Tensor | None = None) -> torch.Tensor:
+    """Return the sum of ``outputs`` ``[rows, chosen, k]`` times ``weights`` ``[rows, chosen]``, plus ``residual``."""
+    y = torch.bmm(weights.to(outputs.dtype).unsqueeze(1), outputs).squeeze(1)
     return y if residual is None else y.add_(residual)
 
 
@@ -99,8 +100,8 @@ def expert_mlp_grouped(
     rows, chosen = experts.shape
     ordered, order = experts.flatten().sort(stable=True)
     gate_up = _grouped_linear(x[order // chosen], mlp.gate_up, mlp.gate_up_bias, ordered)
-    each = _grouped_linear(gated_activation(gate_up, mlp.activation), mlp.down, mlp.down_bias, ordered)
-    unsorted = torch.empty_like(each).index_copy_(0, order, each)
+    outputs = _grouped_linear(gated_activation(gate_up, mlp.activation), mlp.down, mlp.down_bias, ordered)
+    unsorted = torch.empty_like(outputs).index_copy_(0, order, outputs)
     return weighted_sum(unsorted.view(rows, chosen, -1), weights, residual)
 
 
@@ -117,7 +118,7 @@ def _grouped_linear(
 
 def _multiplies_groups(x: torch.Tensor) -> bool:
     known = _grouped_product is not None and x.dtype is torch.bfloat16
-    return known and torch.cuda.get_device_capability(x.device) >= _GROUPED_CAPABILITY
+    return known and torch.cuda.get_device_capability(x.device)[0] in _GROUPED_CAPABILITIES
 
 
 def _fits_kernels(x: torch.Tensor, experts: torch.Tensor, mlp: ExpertMLP, residual: torch.Tensor | None) -> bool:

@@ -105,6 +105,18 @@ def test_rows_sorted_by_their_experts(rows: int, count: int, chosen: int, biased
         check(layer, rows, chosen, expert_mlp_grouped, same)
 
 
+@pytest.mark.parametrize(("capability", "groups"), [((8, 9), False), ((9, 0), True), ((12, 0), False)])
+def test_groups_are_multiplied_where_torch_has_a_kernel(
+    capability: tuple[int, int], groups: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Elsewhere torch refuses, or its host waits for the choice."""
+    own: Any = sys.modules["constrain.kernels.expert_mlp"]
+    monkeypatch.setattr(own, "_grouped_product", torch.bmm)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    assert own._multiplies_groups(torch.zeros(1, 8, dtype=torch.bfloat16)) is groups
+    assert not own._multiplies_groups(torch.zeros(1, 8, dtype=torch.float16))
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize(("count", "chosen"), [(8, 2), (128, 8), (60, 4), (1, 1), (512, 3)])
