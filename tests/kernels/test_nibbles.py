@@ -54,6 +54,7 @@ def test_nothing_is_lost(name: str) -> None:
     chosen = torch.tensor([[3, 47], [0, 3]])
     assert torch.equal(weight.dequantized(chosen, torch.float32), dense[chosen])
     assert torch.equal(weight[chosen[0]], dense[chosen[0]].half())
+    assert weight[chosen[0, :0]].shape == (0, dense.shape[1])
     assert find_columns([TABLES[name]]).size(OUTPUTS) == weight.nbytes
     x, residual = torch.randn(5, dense.shape[1]), torch.randn(5, OUTPUTS)
     torch.testing.assert_close(linear(x, weight, None, residual.clone()), x @ dense.T + residual)

@@ -12,7 +12,7 @@ import torch
 WORD = 32
 
 Groups = tuple[tuple[int, int], ...]
-"""Of each group of inputs the kind of its codes and the number of inputs."""
+"""For each group of inputs, the kind of its codes and the number of inputs."""
 
 FLOAT4, FLOAT8 = 104, 108
 """Kinds of codes that are floats, E2M1 and E4M3; the other kinds are the numbers of bits of signed integers."""

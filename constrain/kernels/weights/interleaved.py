@@ -121,8 +121,9 @@ class InterleavedWeight(PackedWeight):
         return torch.equal(self.order, other.order)
 
     def _is_plain(self) -> bool:
-        """Return whether there are integers and scales, and nothing else."""
-        return is_integer(self.groups) and self.zeros is None and self.factors is None
+        """Return whether there are integers and scales of the type that :func:`as_nibbles` keeps, and nothing else."""
+        is_bare = self.zeros is None and self.factors is None
+        return is_integer(self.groups) and is_bare and self.scales.dtype is torch.float16
 
     def _integers(self) -> Iterator[IntegerRows]:
         """Decode all rows, some at a time, which takes less memory."""

@@ -34,7 +34,7 @@ class IntegerRows:
 
     Attributes:
         values: int8 ``[outputs, inputs]``.
-        scales: ``[outputs, groups]``.
+        scales: float16 ``[outputs, groups]``.
         groups: bits and inputs of each group.
     """
 

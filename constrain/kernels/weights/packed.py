@@ -69,7 +69,7 @@ class PackedWeight(ABC):
 
     @classmethod
     def merged(cls, parts: Sequence[PackedWeight]) -> PackedWeight | None:
-        """Return the rows of several weights of this class as one weight of it; ``None`` if that cannot be."""
+        """Return several weights of the same inputs as one, row after row; ``None`` if this class cannot."""
         return None
 
     def prepared(self, dtype: torch.dtype) -> PackedWeight:

@@ -110,7 +110,7 @@ class TensorCoreWeight(PackedWeight):
             found = self._dense(tiles, exact)[start % TILE : start % TILE + stop - start]
         else:
             flat = torch.split(rows.reshape(-1).to(self.device), max(1, PIECE // (TILE * self.width)))
-            found = torch.cat([self._chosen(each, exact) for each in flat]).view(*rows.shape, -1)
+            found = torch.cat([self._chosen(each, exact) for each in flat]).view(*rows.shape, self.width)
         return self._of_inputs(found).to(dtype)
 
     def _of_inputs(self, columns: torch.Tensor) -> torch.Tensor:
