@@ -231,9 +231,6 @@ def reading() -> None:
     )
 
 
-FAMILIES = bitmasks, norms, products, updates, experts, attentions, sampling, steps, rows_of_logits, reading
-
-
 def launch_all() -> None:
     torch.manual_seed(0)
     with torch.device("cuda"):
