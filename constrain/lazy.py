@@ -15,8 +15,8 @@ def lazy_names(
 
     Args:
         package: ``__name__`` of the package.
-        modules: the names that it exports, by the module that defines them. None may be that of a module of the
-            package, by which Python would replace it.
+        modules: the names that it exports, by the module that defines them. No name may be that of a submodule, since
+            importing the submodule would replace it.
     """
     homes = {name: module for module, names in modules.items() for name in names}
 

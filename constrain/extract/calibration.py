@@ -78,7 +78,7 @@ class Calibration:
 
     @classmethod
     def of_model(cls, folder: str | Path | None, given: Calibration | None) -> Calibration | None:
-        """Return the calibration of a model: what is given, and what it leaves open, by the file in the model's folder.
+        """Return the given calibration, with the margin of that in the model's folder if it has none; else the latter.
 
         Raises:
             ArgumentError: the file cannot be read, or is no calibration.

@@ -1,4 +1,4 @@
-"""The layout of a model beside the tensors that its files have."""
+"""Compares the layout of a model with the tensors of its files: projections that are stored apart, unused tensors."""
 
 from __future__ import annotations
 

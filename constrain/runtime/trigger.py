@@ -46,7 +46,7 @@ class Trigger:
         return None if place < 0 else text[place + len(self.string) :] + detokenizer.flush()
 
     def accept(self, token: int) -> str | None:
-        """Append a token to the output; returns what :meth:`rest_after` does."""
+        """Append a token to the output, and return :meth:`rest_after` of it."""
         rest = self.rest_after(token)
         self.found = self.found or rest is not None
         text = self._tail + self._detokenizer.push(token)

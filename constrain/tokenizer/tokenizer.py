@@ -166,7 +166,11 @@ class ExLlamaV2Tokenizer(TokenizerVocabulary):
         return torch.tensor([[*bos, *self.prompt_ids(prompt)]], dtype=torch.long)
 
     def prompt_ids(self, prompt: str) -> list[int]:
-        """Encode a prompt as :meth:`encode_prompt` does, which raises the same errors, to a list."""
+        """Return the ids of :meth:`encode_prompt` as a list, without a beginning-of-sequence token.
+
+        Raises:
+            ArgumentError: ``prompt`` is not a ``str``.
+        """
         check_text("prompt", prompt)
         return self._plain_text.encode(prompt)
 

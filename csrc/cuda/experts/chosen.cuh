@@ -10,7 +10,8 @@
 
 namespace constrain::cuda {
 
-// In the shared memory of a block, which each block computes by itself: that takes less time than a kernel would.
+// The chosen experts and the rows of each, in shared memory. Every block finds them by itself, which takes less time
+// than a kernel of its own would.
 //
 // The chosen experts are listed in the order of their numbers. A pick is a row and one of its experts; picks are in the
 // order of the list, and those of one expert in the order of the rows.

@@ -5,9 +5,8 @@
 // of its groups, then their zero points if it has any. Records of a tile follow one another, so a warp reads memory in
 // order. Rows and inputs that fill up the last tile and span have scales of zero.
 //
-//   codes   (quarter, lane, bytes): lane 4 g + t has, for the 32 inputs of each quarter of the span, those of rows g
-//   and
-//           g + 8 at the inputs 8 t to 8 t + 7
+//   codes   (quarter, lane, bytes): of each quarter of the span, which is 32 inputs, lane 4 g + t has the codes of rows
+//           g and g + 8 at the inputs 8 t to 8 t + 7
 //   scales  (group, 8, 2): rows g and g + 8 side by side
 //   zeros   (group, 8, 2): likewise, one byte each
 #pragma once
@@ -56,8 +55,8 @@ struct PackedWeight {
   __host__ __device__ int spans() const { return (inputs + kPackedSpan - 1) / kPackedSpan; }
 };
 
-// As `Product` in linear.cuh, with at most kMostPackedRows rows. Gated: the weight has an even number of tiles without
-// rows that fill up, and half of its outputs are those of the gate.
+// As `Product` in linear/product.cuh, with at most kMostPackedRows rows. Gated: the weight has an even number of tiles
+// without rows that fill up, and half of its outputs are those of the gate.
 struct PackedProduct {
   const void* x;
   const void* norm_weight;
