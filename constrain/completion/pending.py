@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
-from contextlib import aclosing
 from time import monotonic
 from typing import Generic, Protocol, TypeVar
 
@@ -85,15 +84,22 @@ class Pending(Generic[R]):
             GenerationTimeout: the request timed out.
             ConstrainError: the request failed, or its output cannot be read.
         """
-        for _ in self.pieces():
-            pass
+        try:
+            self.handle.result(self._left())
+        except TimeoutError as error:
+            raise self._out_of_time() from error
+        finally:
+            self.handle.cancel()
         return self.read()
 
     async def aresult(self) -> R:
         """Await the result; errors as for :meth:`result`."""
-        async with aclosing(self.apieces()) as pieces:
-            async for _ in pieces:
-                pass
+        try:
+            await asyncio.wait_for(self.handle.aresult(), self._left())
+        except asyncio.TimeoutError as error:
+            raise self._out_of_time() from error
+        finally:
+            self.handle.cancel()
         return self.read()
 
     def read(self) -> R:

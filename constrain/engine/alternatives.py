@@ -12,8 +12,10 @@ of that text, so that its probability is known. What remains is a small prefix t
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
@@ -257,18 +259,16 @@ def _texts(matcher: Matcher, limit: int, json_value: bool) -> list[list[bytes]]:
         else:
             if here.is_accepting():
                 found[text] = [text]
-            beginnings += _longer(text, here)
+            beginnings += islice(_longer(text, here), limit + 1)
     return [sorted(spellings, key=len) for spellings in found.values()]
 
 
-def _longer(text: bytes, matcher: Matcher) -> list[tuple[bytes, Matcher]]:
-    """Return a text with each byte that may follow it, and the matchers after them."""
-    found: list[tuple[bytes, Matcher]] = []
+def _longer(text: bytes, matcher: Matcher) -> Iterator[tuple[bytes, Matcher]]:
+    """Yield a text with each byte that may follow it, and the matchers after them."""
     for byte in _BYTES[:-1]:
         ahead = matcher.clone()
         if ahead.accept_bytes(byte):
-            found.append((text + byte, ahead))
-    return found
+            yield text + byte, ahead
 
 
 def _after(matcher: Matcher, token: int) -> Matcher:

@@ -19,12 +19,13 @@ from constrain.engine.alternatives import Alternatives, goes_on
 from constrain.engine.bitmask import packed
 from constrain.engine.pointers import pointer
 from constrain.extract.distribution import Distribution
+from constrain.extract.evidence import Path
 from constrain.extract.extraction import Confidence
 from constrain.extract.leaves import Leaf, find_leaves, marked
 from constrain.extract.target import Target
 from constrain.filters.engine import vocabulary_of
 from constrain.filters.masks import RowMask, TokenMask
-from constrain.runtime.confidence import TokenConfidence
+from constrain.runtime.confidence import TokenConfidence, removed_share
 from constrain.tokenizer import ExLlamaV2Tokenizer
 
 #: Tokens with which ``null`` may begin, with what may stand before it.
@@ -103,13 +104,9 @@ class ConfidenceReader:
         if written.confidence is None or len(written.confidence) != len(written.tokens):
             return []
         text = _WrittenText(self._vocabulary, written.tokens, written.confidence)
-        leaves = find_leaves(text.record)
-        whole = json.loads(text.record)
-        record, quotations = target.without_quotes(marked(leaves, whole), whole)
-        quotes = {quotation.text for quotation in quotations}
         return [
-            self._leaf(target, grammar, text, leaves[int(mark)], pointer(path), mark in quotes)
-            for path, mark in _scalars(record, ())
+            self._leaf(target, grammar, text, leaf, pointer(path), is_quote)
+            for leaf, path, is_quote in _placed(target, text.record)
         ]
 
     def _leaf(
@@ -117,10 +114,10 @@ class ConfidenceReader:
     ) -> LeafConfidence:
         first, last = text.token_at(leaf.separator), text.token_at(leaf.end - 1)
         used = text.confidence[first : last + 1]
-        logprob = sum(each.logprob for each in used)
+        logprob = sum([each.logprob for each in used])
         if leaf.is_number:
             logprob += text.end_logprob(leaf.end)
-        removed = max(each.removed for each in used)
+        removed = removed_share(min([each.log_mass for each in used]))
         distribution = None
         if not is_quote:
             distribution = self._distribution(target, grammar, text, leaf, first)
@@ -153,7 +150,7 @@ class _WrittenText:
 
     def __init__(self, vocabulary: Vocabulary, tokens: Sequence[int], confidence: Sequence[TokenConfidence]) -> None:
         self.tokens, self.confidence = tokens, confidence
-        self._pieces = [vocabulary.token_bytes(token) for token in tokens]
+        self._pieces = list(map(vocabulary.core.bytes, tokens))
         self.record = b"".join(self._pieces)
         self.starts = list(accumulate(map(len, self._pieces), initial=0))
         self._vocabulary = vocabulary
@@ -182,7 +179,20 @@ class _WrittenText:
         return matcher
 
 
-def _scalars(node: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:
+def _placed(target: Target[Any], record: bytes) -> Iterator[tuple[Leaf, Path, bool]]:
+    """Yield the leaves of what the model wrote, with their paths in the record, and whether they are quotes."""
+    leaves = find_leaves(record)
+    if not target.has_quotes:
+        yield from ((leaf, leaf.path, False) for leaf in leaves)
+        return
+    whole = json.loads(record)
+    unpacked, quotations = target.without_quotes(marked(leaves, whole), whole)
+    quotes = {quotation.text for quotation in quotations}
+    for path, mark in _scalars(unpacked, ()):
+        yield leaves[int(mark)], path, mark in quotes
+
+
+def _scalars(node: Any, path: Path) -> Iterator[tuple[Path, str]]:
     """Yield the scalars of a record, with their paths."""
     if isinstance(node, dict):
         for name, child in node.items():

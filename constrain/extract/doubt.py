@@ -27,6 +27,8 @@ def with_nulls(text: str, leaves: Sequence[LeafConfidence], margin: float) -> tu
     Returns:
         The text, and its leaves. The schema may refuse a null beside other values of the record.
     """
+    if not margin:
+        return text, list(leaves)
     settled = [_settled(leaf, margin) for leaf in leaves]
     record, pieces, end = text.encode(), [], 0
     for before, after in zip(leaves, settled, strict=True):

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
     Callable,
     Generator,
     Iterable,
-    Mapping,
 )
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import torch
 
@@ -109,6 +109,9 @@ class Extractor:
         self.calibration = Calibration.of_model(self.runtime.model.config.model_dir, Calibration.of(calibration))
         self._confidence = ConfidenceReader(tokenizer)
         self._images = images
+        self._greedy = Settings.greedy()
+        #: Compiled grammars in use, by the default ``maxLength`` of strings.
+        self._grammars: WeakKeyDictionary[Target[Any], WeakValueDictionary[int, CompiledGrammar]] = WeakKeyDictionary()
 
     def extract(self, target: Target[T], document: DocumentLike, **options: Unpack[ExtractOptions]) -> Extraction[T]:
         """Extract one record.
@@ -206,7 +209,7 @@ class Extractor:
         assert document.image is not None
         if not isinstance(self.form, ChatForm) or self._images is None:
             raise ExtractionError(f"the document is an image, but {self._no_images()}")
-        if _quotes(target.output_schema):
+        if target.has_quotes:
             raise ExtractionError("the document is an image, and the schema asks for quotes, which only a text has")
         image = decode_image(document.image, document.source or "the document")
         messages = self.form.image_messages(options.task)
@@ -245,11 +248,10 @@ class Extractor:
         """
         grammar = grammar or self.grammar(target, document)
         ids = self.encode_prompt(document.text, options) if prompt is None else prompt
-        confidence, calibration, is_shown = self._confidence, self.calibration, options.confidence
-        if is_shown or (calibration is not None and calibration.null_margin):
+        confidence, calibration, limit = self._confidence, self.calibration, options.max_new_tokens
+        reader = RecordReader(target, document, index, limit, grammar, confidence, calibration, options.confidence)
+        if not options.confidence and calibration is not None and calibration.null_margin:
             options = replace(options, confidence=True, watched_tokens=confidence.watched_tokens)
-        limit = options.max_new_tokens
-        reader = RecordReader(target, document, index, limit, grammar, confidence, calibration, is_shown)
         if options.exact:
             return PendingRounds(self._exact(reader, ids, options))
         return self._submitted(reader, ids, options, reader.read)
@@ -273,7 +275,7 @@ class Extractor:
         try:
             thinking = self._thinking(ids, options.thinking)
             filters = [self._constraint(reader.grammar), *options.filters]
-            return submit(self.runtime, ids, filters, options, read, Settings.greedy(), thinking)
+            return submit(self.runtime, ids, filters, options, read, self._greedy, thinking)
         except GenerationError as error:
             fewer = ", or give fewer examples" if options.task.examples else ""
             raise ExtractionError(f"{error}{fewer}") from error
@@ -308,7 +310,9 @@ class Extractor:
             raise ArgumentError("thinking needs a model that thinks: the tokenizer of this one has no marks for it")
         if isinstance(self.form, OwnForm) and (made.task.instructions or made.task.examples):
             raise ArgumentError("a prompt of one's own takes no instructions and examples: let the function add them")
-        return replace(made, filters=created(made.filters, self.runtime.model, self.runtime.tokenizer))
+        filters = created(made.filters, self.runtime.model, self.runtime.tokenizer)
+        watched = self._confidence.watched_tokens if made.confidence else None
+        return replace(made, filters=filters, watched_tokens=watched)
 
     def _thinking(self, ids: torch.Tensor, limit: int) -> Thinking | None:
         """Return how the model may think after a prompt: ``None`` if it begins with the record."""
@@ -328,7 +332,8 @@ class Extractor:
         fresh_filters(made.filters)
 
         def submit_one(index: int, document: DocumentLike) -> PendingResult[Extraction[T]]:
-            return self.submit(target, document, replace(made, filters=fresh_filters(made.filters)), index)
+            own = replace(made, filters=fresh_filters(made.filters)) if made.filters else made
+            return self.submit(target, document, own, index)
 
         return submit_one
 
@@ -340,31 +345,26 @@ class Extractor:
         Raises:
             SchemaError: the schema does not compile.
         """
-        schema, text = target.output_schema, document.text
-        longest = max_length(text) if document.image is None else IMAGE_LENGTH
-        try:
-            return self._compiled(bounded(schema, longest), text)
-        except GrammarError:
-            return self._compiled(schema, text)
+        longest = max_length(document.text) if document.image is None else IMAGE_LENGTH
+        if target.has_quotes:
+            return self._compiled(partial(compile_json_schema, sources={SOURCE: document.text}), target, longest)
+        grammars = self._grammars.setdefault(target, WeakValueDictionary())
+        grammar = grammars.get(longest)
+        if grammar is None:
+            grammar = self._compiled(partial(grammar_cache.compile, compile_json_schema), target, longest)
+            grammars[longest] = grammar
+        return grammar
 
     def _constraint(self, grammar: CompiledGrammar) -> ExLlamaV2EngineFilter:
         return ExLlamaV2EngineFilter(self.runtime.model, self.runtime.tokenizer, grammar)
 
-    def _compiled(self, schema: dict[str, Any], text: str) -> CompiledGrammar:
-        vocabulary = vocabulary_of(self.runtime.tokenizer)
+    def _compiled(self, compiler: Callable[..., CompiledGrammar], target: Target[Any], longest: int) -> CompiledGrammar:
         # Property order of the schema and spacing of json.dumps: the usual output of models, and the smallest grammar.
-        if _quotes(schema):
-            return compile_json_schema(
-                schema, vocabulary, whitespace="single", property_order="schema", sources={SOURCE: text}
-            )
-        return grammar_cache.compile(
-            compile_json_schema, schema, vocabulary, whitespace="single", property_order="schema"
-        )
-
-
-def _quotes(schema: Mapping[str, Any]) -> bool:
-    """Return whether a schema copies strings from the document."""
-    return '"x-verbatim"' in json.dumps(schema)
+        vocabulary, layout = vocabulary_of(self.runtime.tokenizer), {"whitespace": "single", "property_order": "schema"}
+        try:
+            return compiler(bounded(target.output_schema, longest), vocabulary, **layout)
+        except GrammarError:
+            return compiler(target.output_schema, vocabulary, **layout)
 
 
 def _not_empty(document: DocumentLike) -> Document:

@@ -53,6 +53,12 @@ def marked(leaves: list[Leaf], record: Any) -> Any:
     return visit(record, ())
 
 
+def _text(string: bytes) -> str:
+    """Return the text of a JSON string."""
+    text = string.decode("utf-8", "surrogatepass")
+    return str(json.loads(text)) if "\\" in text else text[1:-1]
+
+
 class _Scanner:
     """Reads the tokens of a JSON text one after the other."""
 
@@ -67,7 +73,7 @@ class _Scanner:
     def _value(self, token: re.Match[bytes], path: tuple[str | int, ...]) -> Iterator[Leaf]:
         if token[1] == b"{":
             for name in self._until(b"}"):
-                yield from self.leaves((*path, json.loads(name[1])))
+                yield from self.leaves((*path, _text(name[1])))
         elif token[1] == b"[":
             for index, item in enumerate(self._until(b"]")):
                 yield from self._value(item, (*path, index))

@@ -34,6 +34,8 @@ def locate(quotations: Sequence[Quotation], text: str) -> tuple[dict[str, Span],
     Returns:
         The spans, and all occurrences of quotes that occur several times, by the JSON pointers of the quotes.
     """
+    if not quotations:
+        return {}, {}
     found = _occurrences(quotations, text)
     placed = [each for each in quotations if found[each.text, each.whole_words].spans]
     places = [found[each.text, each.whole_words] for each in placed]

@@ -47,6 +47,7 @@ class Target(Generic[T]):
         output_schema: the JSON Schema of what the model writes: where ``schema`` asks for evidence, it has an object of
             quote and value.
         adapter: the type; ``None`` if the schema was given as a dict.
+        has_quotes: whether it copies strings from the document.
 
     Raises:
         SchemaError: the schema is not valid under the meta-schema that it names (by default draft 2020-12), or has an
@@ -61,7 +62,7 @@ class Target(Generic[T]):
         self.output_schema = with_quotes(self.schema)
         self._output_validator = _validator(self.output_schema)
         written = json.dumps(self.output_schema)
-        self._has_evidence, self._has_quotes = f'"{EVIDENCE}"' in written, f'"{VERBATIM}"' in written
+        self._has_evidence, self.has_quotes = f'"{EVIDENCE}"' in written, f'"{VERBATIM}"' in written
 
     @classmethod
     def of(cls, what: Any) -> Target[Any]:
@@ -169,8 +170,7 @@ class Target(Generic[T]):
             written: the part.
             whole: what it is a part of; matches ``output_schema``.
         """
-        notes: Notes = _notes(self._output_validator, whole) if self._has_quotes else {}
-        return without_quotes(written, notes)
+        return without_quotes(written, _notes(self._output_validator, whole)) if self.has_quotes else (written, [])
 
 
 def _check(validator: jsonschema_rs.Validator, record: Any, text: str) -> None:

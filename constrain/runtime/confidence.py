@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,8 +13,7 @@ from constrain.filters.masks import TokenMask, all_tokens
 from constrain.kernels import MAX_CHOICES
 
 
-@dataclass(frozen=True, slots=True)
-class TokenConfidence:
+class TokenConfidence(NamedTuple):
     """Probability of a sampled token under its constraint.
 
     Attributes:
@@ -36,7 +36,7 @@ class TokenConfidence:
     @property
     def removed(self) -> float:
         """Share of the probability that the model gave to tokens which the constraint excludes."""
-        return max(0.0, -math.expm1(self.log_mass))  # not -0.0, nor less by rounding
+        return removed_share(self.log_mass)
 
     @property
     def lists_all(self) -> bool:
@@ -58,10 +58,15 @@ class TokenConfidence:
         return dict(zip(tokens.tolist(), shares.tolist(), strict=True))
 
 
+def removed_share(log_mass: float) -> float:
+    """Return the share of probability that is removed, given the logarithm of the rest."""
+    return max(0.0, -math.expm1(log_mass))  # not -0.0, nor less by rounding
+
+
 def token_confidence(
     mask: TokenMask | None,
     watched: TokenMask | None,
-    sums: npt.NDArray[np.float32],
+    sums: Sequence[float],
     choices: npt.NDArray[np.float32],
 ) -> TokenConfidence:
     """Convert a row of :class:`constrain.kernels.Masses` that is on the host.
@@ -71,7 +76,7 @@ def token_confidence(
         watched: the watched tokens.
         sums, choices: the row.
     """
-    total, allowed, sampled = sums.tolist()
+    total, allowed, sampled = sums
     shown = mask if _is_few(mask) else watched
     logits = choices[: 0 if shown is None else min(shown.count, MAX_CHOICES)].copy()
     return TokenConfidence(min(sampled - allowed, 0.0), min(allowed - total, 0.0), mask, watched, allowed, logits)

@@ -168,12 +168,12 @@ class DecodeLoop:
     def _propose(self, scheduled: Sequence[ScheduledSequence]) -> None:
         """Append proposed tokens to the rows of sequences, as many as add little cost."""
         limit = min(max_proposals(sum(len(each.rows) for each in scheduled)), MAX_FORCED)
-        if limit <= 0:
+        if limit <= 0 or (self.proposer is None and not self._looks_for_forced(limit)):
             return
         room = min(self._runner.room(row.past, row.block_table) for each in scheduled for row in each.rows)
         limit = min(limit, room - 1)
         candidates = [each for each in scheduled if each.sequence.may_speculate]
-        for each in candidates if self._jump_forward and limit >= _LEAST_FORCED else ():
+        for each in candidates if self._looks_for_forced(limit) else ():
             self._propose_forced(each, limit)
         if self.proposer is None:
             return
@@ -190,6 +190,9 @@ class DecodeLoop:
             if tokens:
                 each.rows[0] = each.rows[0]._replace(ids=(*each.rows[0].ids, *tokens))
                 each.is_drafted = True
+
+    def _looks_for_forced(self, limit: int) -> bool:
+        return self._jump_forward and limit >= _LEAST_FORCED
 
     def _propose_forced(self, each: ScheduledSequence, limit: int) -> None:
         forced = each.sequence.forced_tokens(min(limit + each.ahead, self._left(each) - 1 + each.ahead))
@@ -278,11 +281,11 @@ class DecodeLoop:
             at_once=request.faithful,
             uniform=sequence.uniform,
         )
-        partner = -1
+        rows[each.place] = row
         if len(each.rows) > 1:
             partner = starts[starts.index(each.place) + 1]
+            rows[each.place] = row._replace(partner=partner)
             rows[partner] = SamplingRow(GREEDY, 0, pair=each.place)
-        rows[each.place] = row._replace(partner=partner)
         for place, mask in enumerate(each.masks_after, each.place + 1):
             rows[place] = row._replace(mask=mask)
 

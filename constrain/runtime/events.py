@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 
 from constrain.runtime.confidence import TokenConfidence
 
 
-@dataclass
+@dataclass(slots=True)
 class SampledToken:
     """A sampled token.
 
@@ -35,19 +36,17 @@ class SampledToken:
     final_logits: torch.Tensor | None = None
 
 
-@dataclass(frozen=True)
-class Piece:
+class Piece(NamedTuple):
     """A piece of text, and its tokens."""
 
     text: str = ""
-    tokens: list[SampledToken] = field(default_factory=list)
+    tokens: Sequence[SampledToken] = ()
 
     def __bool__(self) -> bool:
         return bool(self.text or self.tokens)
 
 
-@dataclass(frozen=True)
-class Finish:
+class Finish(NamedTuple):
     """Why a sequence ended.
 
     Attributes:
@@ -61,11 +60,10 @@ class Finish:
     reason: str
     trigger: int | str | None = None
     error: Exception | None = None
-    held: Piece = field(default_factory=Piece)
+    held: Piece = Piece()
 
 
-@dataclass(frozen=True)
-class Update:
+class Update(NamedTuple):
     """The outcome of a sampled token.
 
     Attributes:
@@ -75,7 +73,7 @@ class Update:
         particles: with the last update of a faithful request, its outputs.
     """
 
-    released: Piece = field(default_factory=Piece)
+    released: Piece = Piece()
     suppressed: Piece | None = None
     finish: Finish | None = None
     particles: Sequence[Output] = ()

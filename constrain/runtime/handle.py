@@ -104,7 +104,7 @@ class Handle:
                 return
 
     def __await__(self) -> Generator[Any, None, Output]:
-        return self._wait().__await__()
+        return self.aresult().__await__()
 
     async def __aiter__(self) -> AsyncIterator[Update]:
         async for batch in self.batches():
@@ -141,8 +141,9 @@ class Handle:
             await wake.wait()
             wake.clear()
 
-    async def _wait(self) -> Output:
-        wake = self._listen()
+    async def aresult(self) -> Output:
+        """Await the end of the request, and return its output; errors as for :meth:`result`."""
+        wake = self._listen(lambda: self.done)
         self._driver.run_in_background()
         while not self.done:
             await wake.wait()

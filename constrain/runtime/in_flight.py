@@ -45,7 +45,7 @@ class ScheduledSequence:
     @property
     def proposals(self) -> Sequence[int]:
         """Proposed tokens to verify: those up to the first that is not allowed."""
-        return self.rows[0].ids[1 : 1 + len(self.masks_after)]
+        return self.rows[0].ids[1 : 1 + len(self.masks_after)] if self.masks_after else ()
 
     def mask_at(self, place: int) -> TokenMask | None:
         """Return the mask of a row of the pass, ``None`` for all tokens."""

@@ -59,10 +59,9 @@ class Measurements:
             sampled: the pass that the token is from.
             place: row of the token in that pass.
         """
-        sums, choices = sampled.reported.sums, sampled.reported.choices
-        if sums is not None and choices is not None:
-            watched = sequence.request.watched_tokens
-            token.confidence = token_confidence(mask, watched, sums[place].numpy(), choices[place].numpy())
+        if sampled.masses is not None:
+            (sums, choices), watched = sampled.masses, sequence.request.watched_tokens
+            token.confidence = token_confidence(mask, watched, sums[place], choices[place])
         elif sampled.states is not None and mask is not None and token.id >= 0:
             self._waiting.setdefault(sequence, []).append(_Unmeasured(token, sampled.states[place], mask))
 
@@ -85,6 +84,6 @@ class Measurements:
             states = torch.stack([each.state for each in waiting])
             logits = self._model.head(states, context)[:, : self._width].float()
             masses = measure_masses(logits, tokens, ChosenRows(torch.from_numpy(masks)))
-        sums, choices = masses.sums.numpy(), masses.choices.numpy()
+        sums, choices = masses.sums.tolist(), masses.choices.numpy()
         for number, (token, _, mask) in enumerate(waiting):
             token.confidence = token_confidence(mask, None, sums[number], choices[number])

@@ -257,9 +257,8 @@ class PageAllocator:
         if len(tokens) <= most:
             return None, 0
         for page in sorted(self._children.get(parent, ()), key=lambda page: page.index):
-            common = _common_length(page.tokens, tokens)
-            if common > most:
-                best, most = page, common
+            if page.tokens[: most + 1] == tokens[: most + 1]:
+                best, most = page, _common_length(page.tokens, tokens)
             if most == len(tokens):
                 break
         return best, most if best is not None else 0

@@ -13,9 +13,9 @@ import threading
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import count
 from time import monotonic, perf_counter, sleep
+from typing import NamedTuple
 from weakref import WeakKeyDictionary, WeakSet
 
 import torch
@@ -49,8 +49,7 @@ _MAX_ROOT_BYTES = 64
 _WAIT_INTERVAL, _POLL_INTERVAL = 0.05, 5e-5
 
 
-@dataclass(frozen=True)
-class Event:
+class Event(NamedTuple):
     """Progress of a sequence in a step.
 
     Attributes:
@@ -299,7 +298,8 @@ class Runtime:
             waiting = [each for each in self.scheduler.running if not each.is_prefilled]
             computed = self._prefill.step(waiting, self.decode_loop.proposer)
             events += [Event(each, "prefill", progress=_progress(each)) for each in computed]
-            ready = [sequence for sequence in self.scheduler.running if sequence.is_prefilled]
+            running = self.scheduler.running
+            ready = [each for each in running if each.is_prefilled] if waiting else [*running]
             outcomes = self._particles.step(ready, self.decode_loop.step)
             events += [Event(sequence, "streaming", update) for sequence, update in outcomes]
             for event in events:

@@ -61,6 +61,7 @@ class SequenceState:
         """
         self.request, self.sampling, self.serial = request, request.sampling, serial
         self.rows = [CachedTokens(ids) for ids in request.prompt]
+        self._num_prompt = self._length = len(self.rows[0].input_ids)
         self._prefix_token = self._split_for_healing(tokenizer) if request.heal else None
         self.max_new_tokens = max_new_tokens
         self.finish: Finish | None = None
@@ -83,12 +84,12 @@ class SequenceState:
 
     def __len__(self) -> int:
         """Return the number of tokens, prompt included."""
-        return len(self.rows[0].sequence_ids)
+        return self._length
 
     @property
     def new_tokens(self) -> int:
         """Number of generated tokens; a regenerated token of the prompt (token healing) does not count."""
-        return len(self) - len(self.rows[0].input_ids)
+        return self._length - self._num_prompt
 
     @property
     def num_uncommitted(self) -> int:
@@ -98,7 +99,7 @@ class SequenceState:
     @property
     def remaining(self) -> int:
         """Number of tokens that may still be generated."""
-        return self.max_new_tokens - self.new_tokens
+        return self.max_new_tokens + self._num_prompt - self._length
 
     @property
     def is_healing(self) -> bool:
@@ -253,8 +254,7 @@ class SequenceState:
         if not can_heal(tokenizer, self.request.prompt):
             return None
         last = self._last_token()
-        for row in self.rows:
-            row.sequence_ids.truncate(len(row.sequence_ids) - 1)
+        self._truncate(1)
         return last
 
     def _ends_with(self, token: int) -> bool:
@@ -266,10 +266,12 @@ class SequenceState:
         return self.sampling.mirostat is not None or bool(self._excluded())
 
     def _excluded(self) -> frozenset[int]:
-        excluded = {*self.banned_tokens, *self._forbidden.get(len(self), ())}
+        excluded = frozenset(self.banned_tokens)
+        if self._forbidden:
+            excluded |= self._forbidden.get(len(self), frozenset())
         if self.is_healing or self.new_tokens < self.request.min_new_tokens:
             excluded |= self.request.stop_tokens
-        return frozenset(excluded)
+        return excluded
 
     def guarded(self, work: Callable[..., Update | None], *args: Any) -> Update | None:
         """Return the update of ``work``; an error in it ends this sequence only."""
@@ -318,6 +320,7 @@ class SequenceState:
             self.constraint.discard_mask()
         for row in self.rows:
             row.sequence_ids.append_one(sampled.id)
+        self._length += 1
         self.last_token = sampled.id
         if not (healed or stops):
             text = self._held.pass_through(sampled.id)
@@ -374,8 +377,7 @@ class SequenceState:
         """Remove a banned string, and forbid the token in which it begins at its position."""
         suppressed = self._held.rewind(kept)
         position = len(self) - len(suppressed.tokens)
-        for row in self.rows:
-            row.sequence_ids.truncate(len(row.sequence_ids) - len(suppressed.tokens))
+        self._truncate(len(suppressed.tokens))
         self.last_token = self._last_token()
         self.epoch += 1
         # Tokens at later positions were forbidden after a different prefix.
@@ -391,6 +393,12 @@ class SequenceState:
 
     def _finished(self, reason: str, trigger: int | str | None = None, error: Exception | None = None) -> Finish:
         return Finish(reason, trigger, error, self._held.take())
+
+    def _truncate(self, count: int) -> None:
+        """Remove the last tokens."""
+        for row in self.rows:
+            row.sequence_ids.truncate(len(row.sequence_ids) - count)
+        self._length -= count
 
     def _last_token(self) -> int:
         return int(self.rows[0].sequence_ids.torch()[0, -1])

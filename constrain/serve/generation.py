@@ -133,7 +133,7 @@ class Output:
             yield Batch(last)
 
     def _read(self, updates: Sequence[Update]) -> Batch:
-        text, tokens = "", []
+        text, tokens = "", list[SampledToken]()
         for update in updates:
             piece = update.released
             text += self._without_foreign(piece.text, piece.tokens) if self._foreign else piece.text

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from constrain.extract.subschemas import resolved
@@ -42,7 +43,16 @@ def describe(schema: Mapping[str, Any] | bool, detail: Detail = BRIEF) -> str:
 
     Every schema has one: what it cannot express is omitted, and recursion is cut.
     """
-    return _Renderer(schema, detail).render(schema, 0, ())
+    try:
+        return _described(json.dumps(schema), detail)
+    except (TypeError, ValueError, RecursionError):  # it is not JSON, or too deep
+        return _Renderer(schema, detail).render(schema, 0, ())
+
+
+@lru_cache(maxsize=64)  # the prompts for many documents have the same schema
+def _described(schema: str, detail: Detail) -> str:
+    root = json.loads(schema)
+    return _Renderer(root, detail).render(root, 0, ())
 
 
 class _Renderer:

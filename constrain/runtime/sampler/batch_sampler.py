@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from constrain.filters.masks import MAX_LISTED_TOKENS, token_list
@@ -88,6 +90,7 @@ class SampledBatch(NamedTuple):
         tokens: the token of each row, -1 if none could be sampled.
         probabilities: of the tokens.
         reported: what was requested besides.
+        masses: the sums and choices of ``reported``, by row.
         states: ``[rows, hidden]``, the input of the head, if confidence was requested and only the logits of few tokens
             were computed.
     """
@@ -95,6 +98,7 @@ class SampledBatch(NamedTuple):
     tokens: list[int]
     probabilities: list[float]
     reported: Reported
+    masses: tuple[list[list[float]], npt.NDArray[np.float32]] | None
     states: torch.Tensor | None
 
 
@@ -128,7 +132,9 @@ class Sampled:
         """Wait for the tokens, and return them."""
         if self._event is not None:
             self._event.synchronize()
-        return SampledBatch(self._tokens.tolist(), self._probabilities.tolist(), self._reported, self._states)
+        sums, choices = self._reported.sums, self._reported.choices
+        masses = None if sums is None or choices is None else (sums.tolist(), choices.numpy())
+        return SampledBatch(self._tokens.tolist(), self._probabilities.tolist(), self._reported, masses, self._states)
 
 
 class BatchSampler:
@@ -178,7 +184,7 @@ class BatchSampler:
 
     def _variant(self, rows: Sequence[SamplingRow]) -> tuple[_Variant, list[Sequence[int]] | None]:
         """Return the settings that the rows need, and the allowed tokens of each row if all have few."""
-        params = [row.params for row in rows]
+        params = {id(row.params): row.params for row in rows}  # many rows have the same ones
         raw, final = any(row.raw for row in rows), any(row.final for row in rows)
         top = max(row.top_tokens for row in rows)
         guided = any(row.partner >= 0 for row in rows)
@@ -188,14 +194,15 @@ class BatchSampler:
         whole = guided or top or raw or final or (measured and at_once)
         allowed = None if whole else _few_allowed(rows, self.width)
         sparse = allowed is not None and len(set().union(*allowed)) <= MAX_LISTED_TOKENS
-        counts = [row.params.top_k for row in rows if row.params.is_shaped or row.top_tokens]
+        shaped = {key for key, each in params.items() if each.is_shaped}
+        counts = [row.params.top_k for row in rows if row.top_tokens or id(row.params) in shaped]
         bounded = all(0 < count <= _MAX_CANDIDATES for count in counts)
         variant = _Variant(
             masked=any(row.mask is not None for row in rows),
             sparse=sparse,
-            penalised=any(each.has_penalties for each in params),
-            dry=any(each.dry_multiplier > 0 for each in params),
-            biased=any(row.bias is not None or row.params.bias is not None for row in rows),
+            penalised=any(each.has_penalties for each in params.values()),
+            dry=any(each.dry_multiplier > 0 for each in params.values()),
+            biased=any(row.bias is not None for row in rows) or any(each.bias for each in params.values()),
             guided=guided,
             shaped=bool(counts),
             candidates=1 << (max(*counts, top, 1) - 1).bit_length() if counts and bounded else 0,
