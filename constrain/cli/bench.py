@@ -25,6 +25,8 @@ _shape_option = click.option(
 )
 # Names in constrain.bench.random_model, which needs torch.
 _WEIGHT_FORMS = "int8", "int4", "fp8", "mxfp4"
+# As many sequences as a decode pass takes, see ModelRunner.max_rows.
+_ROWS = click.IntRange(min=1, max=256)
 _json_option = click.option("--json", "output", type=OutputFile(), help="File for all figures.")
 
 
@@ -201,7 +203,7 @@ def measure_load(shape: str, folder: Path | None, output: Path | None) -> None:
 
 @bench.command("caches")
 @_shape_option
-@click.option("--batch", type=click.IntRange(min=1), default=32, show_default=True, help="Sequences at a time.")
+@click.option("--batch", type=_ROWS, default=32, show_default=True, help="Sequences at a time.")
 @click.option("--context", type=click.IntRange(min=1), default=8192, show_default=True, help="Tokens of each sequence.")
 @_json_option
 def measure_caches(shape: str, batch: int, context: int, output: Path | None) -> None:
@@ -232,7 +234,7 @@ def measure_caches(shape: str, batch: int, context: int, output: Path | None) ->
 @click.option(
     "--batch",
     "batches",
-    type=click.IntRange(min=1),
+    type=_ROWS,
     multiple=True,
     default=(1, 8, 32),
     show_default=True,

@@ -1,7 +1,8 @@
-"""Speculative decoding: next tokens are proposed, and the model verifies them in one forward pass.
+"""Speculative decoding: next tokens are proposed here, and the model verifies them in one forward pass.
 
 A proposed token is accepted only if it equals the token sampled at its position: proposals change the speed, not the
 output (Leviathan et al. 2023, with equality in place of rejection sampling, since random numbers belong to positions).
+:mod:`constrain.runtime.decode_loop` verifies.
 """
 
 from __future__ import annotations

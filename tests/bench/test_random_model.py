@@ -12,6 +12,7 @@ from constrain.bench.random_model import random_model
 from constrain.bench.shapes import Shape
 from constrain.cli.bench import bench
 from constrain.errors import BenchmarkError
+from constrain.runtime.model_runner import ModelRunner
 
 
 def test_model_and_tokenizer_have_the_shape(tiny_shape: Shape, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,3 +37,9 @@ def test_without_a_gpu_there_is_nothing_to_measure(command: str, monkeypatch: py
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     result = CliRunner().invoke(bench, [command])
     assert isinstance(result.exception, BenchmarkError) and "no CUDA device" in str(result.exception)
+
+
+@pytest.mark.parametrize("command", ["caches", "experts"])
+def test_no_more_sequences_than_a_pass_takes(command: str) -> None:
+    result = CliRunner().invoke(bench, [command, "--batch", str(ModelRunner.max_rows + 1)])
+    assert result.exit_code == 2 and f"1<=x<={ModelRunner.max_rows}" in result.stderr
