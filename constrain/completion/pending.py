@@ -95,7 +95,7 @@ class Pending(Generic[R]):
     async def aresult(self) -> R:
         """Await the result; errors as for :meth:`result`."""
         try:
-            await asyncio.wait_for(self.handle.aresult(), self._left())
+            await asyncio.wait_for(self.handle.aresult(), self._patience())
         except asyncio.TimeoutError as error:
             raise self._out_of_time() from error
         finally:
@@ -121,7 +121,7 @@ class Pending(Generic[R]):
         """Yield the text as it is generated; errors as for :meth:`result`."""
         updates = aiter(self.handle)
         try:
-            while (update := await asyncio.wait_for(_next(updates), self._left())) is not None:
+            while (update := await asyncio.wait_for(_next(updates), self._patience())) is not None:
                 if update.released.text:
                     yield update.released.text
         except asyncio.TimeoutError as error:
@@ -131,6 +131,10 @@ class Pending(Generic[R]):
 
     def _left(self) -> float | None:
         return None if self._deadline is None else max(0.0, self._deadline - monotonic())
+
+    def _patience(self) -> float | None:
+        """Return the seconds for which to await an update; ``None`` if the request has ended, however late it is."""
+        return None if self.handle.done else self._left()
 
     def _out_of_time(self) -> GenerationTimeout:
         self.handle.cancel()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 import time
@@ -142,3 +143,19 @@ def test_a_request_may_be_cancelled_within_a_step(llm: LLM) -> None:
 def test_nothing_is_printed_where_nobody_listens() -> None:
     handlers = logging.getLogger("constrain").handlers
     assert [type(handler) for handler in handlers] == [logging.NullHandler]
+
+
+@pytest.mark.parametrize("awaited", [False, True])
+def test_a_request_that_ended_in_time_is_read_later(llm: LLM, awaited: bool) -> None:
+    pending = submit(
+        llm.runtime, encode(llm.tokenizer, "hello"), [], Options(max_new_tokens=3, timeout=60), lambda found: found
+    )
+    pending.handle.result()
+    pending._deadline = time.monotonic() - 1
+
+    async def pieces() -> str:
+        return "".join([piece async for piece in pending.apieces()])
+
+    assert asyncio.run(pieces()) if awaited else "".join(pending.pieces())
+    found = asyncio.run(pending.aresult()) if awaited else pending.result()
+    assert found.finish_reason == "length"
