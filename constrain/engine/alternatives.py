@@ -265,10 +265,11 @@ def _texts(matcher: Matcher, limit: int, json_value: bool) -> list[list[bytes]]:
 
 def _longer(text: bytes, matcher: Matcher) -> Iterator[tuple[bytes, Matcher]]:
     """Yield a text with each byte that may follow it, and the matchers after them."""
+    ahead = matcher.clone()
     for byte in _BYTES[:-1]:
-        ahead = matcher.clone()
         if ahead.accept_bytes(byte):
             yield text + byte, ahead
+            ahead = matcher.clone()
 
 
 def _after(matcher: Matcher, token: int) -> Matcher:

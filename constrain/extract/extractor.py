@@ -36,7 +36,7 @@ from constrain.completion.images import MessageImages, no_images
 from constrain.documents import Document, DocumentLike, decode_image
 from constrain.engine import CompiledGrammar, compile_json_schema, grammar_cache
 from constrain.errors import ArgumentError, ExtractionError, GenerationError, GrammarError
-from constrain.extract.bounds import IMAGE_LENGTH, bounded, max_length
+from constrain.extract.bounds import IMAGE_LENGTH, max_length
 from constrain.extract.calibration import Calibration
 from constrain.extract.confidence import ConfidenceReader
 from constrain.extract.evidence import SOURCE
@@ -362,7 +362,7 @@ class Extractor:
         # Property order of the schema and spacing of json.dumps: the usual output of models, and the smallest grammar.
         vocabulary, layout = vocabulary_of(self.runtime.tokenizer), {"whitespace": "single", "property_order": "schema"}
         try:
-            return compiler(bounded(target.output_schema, longest), vocabulary, **layout)
+            return compiler(target.bounded_schema(longest), vocabulary, **layout)
         except GrammarError:
             return compiler(target.output_schema, vocabulary, **layout)
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 #: A string, an empty list or object, a bracket, or another scalar, after what may stand before it.
-_TOKEN = re.compile(rb'[\s,:]*("(?:[^"\\]|\\.)*"|\[\s*\]|\{\s*\}|[\[\]{}]|[^\s,:"\[\]{}]+)', re.DOTALL)
+_TOKEN = re.compile(rb'[\s,:]*("[^"\\]*(?:\\.[^"\\]*)*"|\[\s*\]|\{\s*\}|[\[\]{}]|[^\s,:"\[\]{}]+)', re.DOTALL)
 
 
-@dataclass(frozen=True)
-class Leaf:
+class Leaf(NamedTuple):
     """A value that holds no others: a string, number, boolean or null, or an empty list or object.
 
     Attributes:
@@ -36,7 +33,34 @@ class Leaf:
 
 def find_leaves(record: bytes) -> list[Leaf]:
     """Find the leaves of a valid JSON text, in order."""
-    return list(_Scanner(record).leaves(()))
+    leaves: list[Leaf] = []
+    path: list[Any] = []  # names and indices; ``None`` where a name comes next
+    for token in _TOKEN.finditer(record):
+        text = token[1]
+        if path and path[-1] is None and text != b"}":
+            path[-1] = _text(text)
+        elif text in (b"{", b"["):
+            path.append(None if text == b"{" else 0)
+        else:
+            if text in (b"}", b"]"):
+                path.pop()
+            else:
+                leaves.append(Leaf(tuple(path), _separator(record, token), *token.span(1), text))
+            if path:
+                path[-1] = path[-1] + 1 if isinstance(path[-1], int) else None
+    return leaves
+
+
+def _separator(record: bytes, token: re.Match[bytes]) -> int:
+    """Return the place of what separates a value from what stands before it."""
+    before = max(0, token.start() - 1)  # a bracket, or the end of the value or name before a comma or colon
+    return max(0, before + len(record[before : token.start(1)].rstrip()) - 1)
+
+
+def _text(string: bytes) -> str:
+    """Return the text of a JSON string."""
+    text = string.decode("utf-8", "surrogatepass")
+    return str(json.loads(text)) if "\\" in text else text[1:-1]
 
 
 def marked(leaves: list[Leaf], record: Any) -> Any:
@@ -51,40 +75,3 @@ def marked(leaves: list[Leaf], record: Any) -> Any:
         return [visit(child, (*path, index)) for index, child in enumerate(node)]
 
     return visit(record, ())
-
-
-def _text(string: bytes) -> str:
-    """Return the text of a JSON string."""
-    text = string.decode("utf-8", "surrogatepass")
-    return str(json.loads(text)) if "\\" in text else text[1:-1]
-
-
-class _Scanner:
-    """Reads the tokens of a JSON text one after the other."""
-
-    def __init__(self, record: bytes) -> None:
-        self._record = record
-        self._tokens = _TOKEN.finditer(record)
-
-    def leaves(self, path: tuple[str | int, ...]) -> Iterator[Leaf]:
-        """Yield the leaves of the next value."""
-        return self._value(next(self._tokens), path)
-
-    def _value(self, token: re.Match[bytes], path: tuple[str | int, ...]) -> Iterator[Leaf]:
-        if token[1] == b"{":
-            for name in self._until(b"}"):
-                yield from self.leaves((*path, _text(name[1])))
-        elif token[1] == b"[":
-            for index, item in enumerate(self._until(b"]")):
-                yield from self._value(item, (*path, index))
-        else:
-            start, end = token.span(1)
-            before = max(0, token.start() - 1)  # a bracket, or the end of the value or name before a comma or colon
-            separator = before + len(self._record[before:start].rstrip()) - 1
-            yield Leaf(path, max(0, separator), start, end, token[1])
-
-    def _until(self, closing: bytes) -> Iterator[re.Match[bytes]]:
-        for token in self._tokens:
-            if token[1] == closing:
-                return
-            yield token

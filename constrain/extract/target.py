@@ -16,6 +16,7 @@ from pydantic_core import core_schema
 from constrain.arguments import check_text, check_type
 from constrain.engine.pointers import pointer
 from constrain.errors import ArgumentError, ExtractionError, SchemaError
+from constrain.extract.bounds import bounded
 from constrain.extract.evidence import EVIDENCE, VERBATIM, Notes, Quotation, with_quotes, without_quotes
 
 T = TypeVar("T")
@@ -60,6 +61,7 @@ class Target(Generic[T]):
         self.adapter = adapter
         self._validator = _validator(self.schema)
         self.output_schema = with_quotes(self.schema)
+        self._bounded: dict[int, dict[str, Any]] = {}
         self._output_validator = _validator(self.output_schema)
         written = json.dumps(self.output_schema)
         self._has_evidence, self.has_quotes = f'"{EVIDENCE}"' in written, f'"{VERBATIM}"' in written
@@ -87,6 +89,12 @@ class Target(Generic[T]):
         except PydanticUserError as error:
             reason, *_ = error.message.splitlines()
             raise SchemaError(f"{what!r} has no JSON Schema: {reason}") from error
+
+    def bounded_schema(self, length: int) -> dict[str, Any]:
+        """Return ``output_schema`` with the default bounds of :mod:`constrain.extract.bounds`."""
+        if length not in self._bounded:
+            self._bounded[length] = bounded(self.output_schema, length)
+        return self._bounded[length]
 
     def write(self, value: Any) -> str:
         """Return a record as the JSON text that a model would write; it is not validated.

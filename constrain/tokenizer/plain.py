@@ -16,14 +16,19 @@ Without such a name in the text of others, the tokens are those of the whole pro
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
+
+from tokenizers import AddedToken
 
 from constrain.tokenizer.backend import ExLlamaV2TokenizerHF
 
 #: A code point that Unicode reserves for internal use.
 _SEPARATOR = "\ufdd0"
+#: Number of segments whose tokens are cached, and the length of the longest of them, in characters.
+_NUM_CACHED, _MAX_CACHED = 64, 1 << 14
 #: Text between two punctuation marks.
 _ENCLOSED = re.compile(r"[^\w\s].*[^\w\s]", re.DOTALL)
 
@@ -53,6 +58,8 @@ class PlainText:
         self._begins = re.compile(begins)
         self._strictly_begins = re.compile(f"(?!{_any_of(soft)}){begins}")
         self._hidden = re.compile(f"({begins}){_SEPARATOR}")
+        self._borders = re.compile(f"(?={_any_of(_independent(added.values()))})")
+        self._cached = lru_cache(_NUM_CACHED)(backend.encode)
 
     def hide(self, text: str, strict_only: bool = False) -> str:
         """Return a text to be put into a prompt for :meth:`encode`.
@@ -101,12 +108,25 @@ class PlainText:
         return _SEPARATOR.join(parts), [cut + number for number, cut in enumerate(cuts)]
 
     def _encoded(self, text: str, separators: set[int]) -> list[int]:
-        encoding = self._backend.hf_tokenizer.encode(text, add_special_tokens=False)
         if not separators:
-            ids: list[int] = encoding.ids
-            return ids
+            return [idx for segment in self._borders.split(text) for idx in self._encoded_segment(segment)]
+        encoding = self._backend.hf_tokenizer.encode(text, add_special_tokens=False)
         tokens = zip(encoding.ids, encoding.offsets, strict=True)
         return [idx for idx, (start, end) in tokens if separators.isdisjoint(range(start, end))]
+
+    def _encoded_segment(self, text: str) -> list[int]:
+        # The prompts for many documents, and the turns of a conversation, have most of their segments in common.
+        return self._cached(text) if len(text) <= _MAX_CACHED else self._backend.encode(text)
+
+
+def _independent(added: Collection[AddedToken]) -> list[str]:
+    """Return the names of tokens that the text before them has no effect on, and that have none on it.
+
+    The tokenizer finds them in the text as it is, and no other token can begin in front of them and overlap them.
+    """
+    excluded = {character for token in added for character in token.content[1:]}
+    excluded |= {token.content[:1] for token in added if token.lstrip or token.single_word or token.normalized}
+    return [token.content for token in added if token.content and token.content[0] not in excluded]
 
 
 def _any_of(names: Iterable[str]) -> str:

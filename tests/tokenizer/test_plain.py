@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 from chat_models import CHAT_FAMILIES
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from constrain.errors import ArgumentError
 from constrain.tokenizer import ExLlamaV2Tokenizer
+from constrain.tokenizer.plain import PlainText
 
 PLAIN = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 SIMILAR = st.sampled_from(["a < b", "[x]", "<|", "|>", " <b>\n", "<think"])
@@ -135,3 +136,32 @@ def test_a_prompt_is_a_text() -> None:
     tokenizer, _ = loaded("llama3")
     with pytest.raises(ArgumentError, match="prompt must be a str"):
         tokenizer.encode_prompt(b"a")  # type: ignore[arg-type]
+
+
+@settings(deadline=None, derandomize=True)
+@given(st.data(), FAMILIES)
+def test_the_ids_of_a_prompt_are_those_of_its_backend(data: st.DataObject, name: str) -> None:
+    """A prompt is encoded in segments, whose tokens are cached; that has no effect on them."""
+    tokenizer, _ = loaded(name)
+    pieces = st.sampled_from(marks(name)) | st.sampled_from([" ", "\n", "  ", "a", ".", "é", "\u0301", "<", "ab c"])
+    prompt = data.draw(st.lists(pieces, max_size=12).map("".join))
+    foreign = set(tokenizer.extended_piece_to_id) - {each.content for each in added_tokens(tokenizer)}
+    assume(not any(each in prompt for each in foreign))
+    assert tokenizer.prompt_ids(prompt) == tokenizer.tokenizer_model.encode(prompt)
+
+
+def added_tokens(tokenizer: ExLlamaV2Tokenizer) -> list[Any]:
+    return list(tokenizer.tokenizer_model.added_tokens().values())
+
+
+def test_segments_between_special_tokens_are_encoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer, _ = loaded(next(name for name in sorted(CHAT_FAMILIES) if "<|im_start|>" in CHAT_FAMILIES[name].special))
+    prompts = [f"<|im_start|>system\nthe same<|im_end|>\n<|im_start|>user\n{number}<|im_end|>" for number in range(3)]
+    expected = [tokenizer.tokenizer_model.encode(prompt) for prompt in prompts]
+    encoded: list[str] = []
+    plain = PlainText(tokenizer.tokenizer_model, tokenizer.extended_piece_to_id)
+    monkeypatch.setattr(
+        plain, "_cached", cache(lambda text: encoded.append(text) or tokenizer.tokenizer_model.encode(text))
+    )
+    assert [plain.encode(prompt) for prompt in prompts] == expected
+    assert len([text for text in encoded if "the same" in text]) == 1
