@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 CSRC = ROOT / "csrc"
 SOURCES = {".h", ".cpp", ".inc", ".cu", ".cuh"}
-MOST_IN_A_FOLDER = 40
+MAX_IN_A_FOLDER = 40
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.MULTILINE)
 
 # Folders of csrc/engine, and those that each may include besides itself. Deeper folders belong to the first one.
@@ -111,7 +111,7 @@ def crowded(files: Files) -> Iterator[str]:
         folder = file.rpartition("/")[0]
         count[folder] = count.get(folder, 0) + 1
     for folder, files_in_it in count.items():
-        if files_in_it > MOST_IN_A_FOLDER:
+        if files_in_it > MAX_IN_A_FOLDER:
             yield f"{folder} has {files_in_it} source files"
 
 
@@ -153,7 +153,7 @@ def test_planted_include_is_found(check: Check, file: str, text: str) -> None:
 
 
 def test_crowded_folder_is_found() -> None:
-    files = {f"engine/base/planted{i}.h": "" for i in range(MOST_IN_A_FOLDER + 1)}
+    files = {f"engine/base/planted{i}.h": "" for i in range(MAX_IN_A_FOLDER + 1)}
     assert list(crowded(files)) == ["engine/base has 41 source files"]
 
 

@@ -36,10 +36,10 @@ _FIRST_STEPS = 4
 # Total pseudo-count spread evenly over the vocabulary, so that tokens in no document can be sampled too.
 _UNSEEN = 100.0
 # Models prefer long tokens: factor by which each byte of a token raises its weight, and maximum bytes counted.
-_PER_BYTE, _MOST_BYTES = 4.0, 8
+_PER_BYTE, _MAX_BYTES = 4.0, 8
 # Selection of schemas for jump-forward: number of candidates, maximum selected, minimum share of forced tokens (above
 # the target for the measured outputs, which are different ones), minimum output tokens, and trial outputs per schema.
-_CANDIDATES, _JUMPS, _FORCED_SHARE, _LEAST_TOKENS, _LOOKS = 1024, 8, 0.16, 16, 3
+_CANDIDATES, _JUMPS, _FORCED_SHARE, _MIN_TOKENS, _LOOKS = 1024, 8, 0.16, 16, 3
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def _weights(cases: Sequence[dict[str, Any]], words: Tokenizer, vocabulary: Voca
     tokens = [token for each in words.encode_batch(documents, add_special_tokens=False) for token in each.ids]
     size = words.get_vocab_size()
     counts = torch.bincount(torch.tensor(tokens), minlength=size)
-    lengths = torch.tensor([len(vocabulary.token_bytes(token)) for token in range(size)]).clamp(max=_MOST_BYTES)
+    lengths = torch.tensor([len(vocabulary.token_bytes(token)) for token in range(size)]).clamp(max=_MAX_BYTES)
     return counts * _PER_BYTE**lengths + _UNSEEN / size
 
 
@@ -151,7 +151,7 @@ def _forced_schemas(bench: _Bench, grammars: Sequence[CompiledGrammar]) -> list[
     found = []
     for grammar, *texts in zip(grammars, *rounds, strict=True):
         share = statistics.mean(forced_share(grammar, text) for text in texts)
-        if share >= _FORCED_SHARE and min(map(len, texts)) >= _LEAST_TOKENS:
+        if share >= _FORCED_SHARE and min(map(len, texts)) >= _MIN_TOKENS:
             found.append((share, grammar))
     return [grammar for _, grammar in sorted(found, key=lambda each: each[0], reverse=True)[:_JUMPS]]
 

@@ -16,7 +16,7 @@ from constrain.model import ExLlamaV2, ExLlamaV2MMEmbedding, ExLlamaV2VisionTowe
 from constrain.runtime import Runtime
 
 #: Most images whose embeddings are cached, and most bytes of these.
-_MOST_CACHED, _MOST_BYTES = 64, 1 << 30
+_MAX_CACHED, _MAX_BYTES = 64, 1 << 30
 
 
 class MessageImages:
@@ -123,7 +123,7 @@ class MessageImages:
     def _evict(self) -> None:
         """Evict the least recently used images while the cache is too large."""
         size = sum(each.get_size_in_bytes() for each in self._cached.values())
-        while len(self._cached) > _MOST_CACHED or (size > _MOST_BYTES and len(self._cached) > 1):
+        while len(self._cached) > _MAX_CACHED or (size > _MAX_BYTES and len(self._cached) > 1):
             _, oldest = self._cached.popitem(last=False)
             size -= oldest.get_size_in_bytes()
 

@@ -29,16 +29,16 @@ def with_nulls(text: str, leaves: Sequence[LeafConfidence], margin: float) -> tu
     """
     if not margin:
         return text, list(leaves)
-    settled = [_settled(leaf, margin) for leaf in leaves]
+    decided = [_or_null(leaf, margin) for leaf in leaves]
     record, pieces, end = text.encode(), [], 0
-    for before, after in zip(leaves, settled, strict=True):
+    for before, after in zip(leaves, decided, strict=True):
         if after is not before:
             pieces += [record[end : before.start], _NULL.encode()]
             end = before.end
-    return b"".join([*pieces, record[end:]]).decode(), settled
+    return b"".join([*pieces, record[end:]]).decode(), decided
 
 
-def _settled(leaf: LeafConfidence, margin: float) -> LeafConfidence:
+def _or_null(leaf: LeafConfidence, margin: float) -> LeafConfidence:
     confidence = leaf.confidence
     null = (confidence.alternatives or {}).get(_NULL, 0.0)
     if leaf.text == _NULL or confidence.probability >= margin * null:

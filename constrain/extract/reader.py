@@ -59,7 +59,7 @@ class RecordReader(Generic[T]):
 
     def extraction(self, written: Completion, leaves: list[LeafConfidence]) -> Extraction[T]:
         """Return the extraction, given the confidence of its leaves; errors as for :meth:`read`."""
-        record, text, leaves = self._settled(written, leaves)
+        record, text, leaves = self._decided(written, leaves)
         output_tokens = written.thinking_tokens + len(written.tokens)
         spans, occurrences = locate(record.quotations, self.document.text)
         shown = leaves if self.shows_confidence else []
@@ -78,15 +78,15 @@ class RecordReader(Generic[T]):
             usage=Usage(written.prompt_tokens, written.cached_tokens, output_tokens),
         )
 
-    def _settled(
+    def _decided(
         self, written: Completion, leaves: list[LeafConfidence]
     ) -> tuple[Reading[T], str, list[LeafConfidence]]:
         """Return the record with its text and leaves: doubtful values are null, unless the schema refuses that."""
         margin = 0.0 if self.calibration is None else self.calibration.null_margin
-        text, settled = with_nulls(written.text, leaves, margin or 0.0)
+        text, decided = with_nulls(written.text, leaves, margin or 0.0)
         if text != written.text:
             try:
-                return self.target.read(text), text, settled
+                return self.target.read(text), text, decided
             except ExtractionError:
                 pass  # null is allowed in each of the places, but not beside the other values
         return self._record(written), written.text, leaves

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from constrain.kernels.activation import Activation, activated, gated_activation, soft_cap
-from constrain.kernels.attention import MOST_FUSED_DIM, MOST_SCORES, attention
+from constrain.kernels.attention import MAX_FUSED_DIM, MAX_SCORES, attention
 from constrain.kernels.bitmask import ChosenRows, apply_bitmask
 from constrain.kernels.expert_mlp import ExpertMLP, expert_mlp, weighted_sum
 from constrain.kernels.experts import ExpertWeight, expert_linear
@@ -56,8 +56,8 @@ __all__ = [
     "GREEDY_TEMPERATURE",
     "INTEGERS",
     "MAX_CHOICES",
-    "MOST_FUSED_DIM",
-    "MOST_SCORES",
+    "MAX_FUSED_DIM",
+    "MAX_SCORES",
     "PIECE",
     "Activation",
     "AttentionWorkspace",

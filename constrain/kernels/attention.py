@@ -7,9 +7,9 @@ import torch.nn.functional as F
 
 from constrain.kernels.activation import soft_cap
 
-MOST_FUSED_DIM = 256
+MAX_FUSED_DIM = 256
 """Features of a head up to which torch's attention on GPUs needs no tensor of scores."""
-MOST_SCORES = 1 << 26
+MAX_SCORES = 1 << 26
 """Scores in memory at a time, where attention needs them as a tensor."""
 
 
@@ -49,7 +49,7 @@ def attention(
         # The heads of a group read the same keys: as rows of one product they need no copies of the keys.
         grouped = q.view(batch, kv_heads, heads // kv_heads, dim)
         return F.scaled_dot_product_attention(grouped, k, v, attn_mask=mask, scale=scale).reshape(batch, 1, heads * dim)
-    if q.is_cuda and dim > MOST_FUSED_DIM:
+    if q.is_cuda and dim > MAX_FUSED_DIM:
         return _by_scores(q, k, v, scale, _causal_mask(q, keys) if causal else mask, cap, sinks)
     later = causal and keys > queries
     out = F.scaled_dot_product_attention(
@@ -82,7 +82,7 @@ def _by_scores(
 ) -> torch.Tensor:
     """Attention by the scores of some queries at a time; ``k`` and ``v`` are ``[batch, kv_heads, keys, head_dim]``."""
     batch, queries, heads, _ = q.shape
-    step = max(1, MOST_SCORES // (batch * heads * k.shape[2]))
+    step = max(1, MAX_SCORES // (batch * heads * k.shape[2]))
     blocks = [
         _of_scores(q[:, i : i + step], k, v, scale, None if mask is None else mask[..., i : i + step, :], cap, sinks)
         for i in range(0, queries, step)

@@ -18,7 +18,7 @@ _KERNEL_FORMATS = {
     ("group8", "group4"),
     ("group4", "group4"),
 }
-_MOST_HEAD_DIM = 256
+_MAX_HEAD_DIM = 256
 _GROUPED_HEAD_DIMS = {64, 128, 256}
 _TILE, _PACK = 16, 8
 
@@ -129,5 +129,5 @@ def kernels_read(
     if formats not in _KERNEL_FORMATS or page_size % _TILE:
         return False
     if formats[0] in ("plain", "float8"):
-        return head_dim <= _MOST_HEAD_DIM and head_dim % _PACK == 0
+        return head_dim <= _MAX_HEAD_DIM and head_dim % _PACK == 0
     return head_dim in _GROUPED_HEAD_DIMS

@@ -14,7 +14,7 @@ import torch
 
 from constrain.arguments import check_count, check_number, check_type
 from constrain.errors import ConfigError
-from constrain.kernels import MOST_FUSED_DIM
+from constrain.kernels import MAX_FUSED_DIM
 from constrain.model.architecture import ARCHITECTURES, Architecture
 from constrain.model.config_reader import ConfigReader
 from constrain.model.expert_config import ExpertConfig, read_experts
@@ -167,7 +167,7 @@ class ExLlamaV2Config:
     @property
     def attends_by_scores(self) -> bool:
         """Whether attention needs a tensor of all scores, beyond the operations that do without."""
-        return self.attn_logit_softcapping is not None or self.arch.lm.sinks or self.head_dim > MOST_FUSED_DIM
+        return self.attn_logit_softcapping is not None or self.arch.lm.sinks or self.head_dim > MAX_FUSED_DIM
 
     @property
     def padded_vocab_size(self) -> int:

@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 import torch
 
 from constrain.errors import ModelError
-from constrain.kernels import BLOCK, MOST_SCORES, PIECE, Unquantized, multiplies_packed
+from constrain.kernels import BLOCK, MAX_SCORES, PIECE, Unquantized, multiplies_packed
 from constrain.model.cache import CachedModel, ExLlamaV2CacheBase
 from constrain.model.config import ExLlamaV2Config
 from constrain.model.devices import fill, first_device, free_memory, split_by_free_memory, split_by_size
@@ -99,7 +99,7 @@ def working_bytes(model: SizedModel, cache: ExLlamaV2CacheBase) -> int:
     rotations = 2 * (1 << (positions - 1).bit_length()) * config.head_dim
     dequantization = 0 if isinstance(cache.key_quantization, Unquantized) else positions * row * _DEQUANTIZE_BYTES
     all_scores = config.num_attention_heads * config.max_attention_size
-    scores = min(all_scores, MOST_SCORES) if config.attends_by_scores else 0
+    scores = min(all_scores, MAX_SCORES) if config.attends_by_scores else 0
     elements = tokens * states + 2 * positions * row + rotations + _SCORE_COPIES * scores
     if packed_forms(model) and first_device().type == "cuda":
         elements += PIECE

@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 # What is computed anew, and scales for the products or caches of other programs.
 _HARMLESS = re.compile(r".*(rotary_emb\.inv_freq|\.masked_bias|\.(input|output|q|k|v|kv)_scale)")
 _PLACE = re.compile(r".*?\blayers\.\d+|[^.]+(\.[^.]+)?(?=\.)|.*")
-_MOST_NAMED = 4
+_MAX_NAMED = 4
 
 
 def as_stored(layout: ModelLayout, files: TensorFiles) -> ModelLayout:
@@ -101,5 +101,5 @@ def _place(key: str) -> str:
 def _listed(names: Iterable[str]) -> str:
     """Join names, of many only the first."""
     names = list(names)
-    more = len(names) - _MOST_NAMED
-    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+    more = len(names) - _MAX_NAMED
+    return ", ".join(names[:_MAX_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -14,7 +14,7 @@ from constrain.runtime.mask_batch import MaskBatch, PendingMask
 from constrain.runtime.trigger import Trigger
 
 #: Number of allowed tokens above which no text is looked for that is certain to follow: their first bytes differ.
-_MOST_ALLOWED = 4096
+_MAX_ALLOWED = 4096
 #: After this many searches in a row without such text, there is one at every fourth token only.
 _FRUITLESS = 16
 
@@ -166,7 +166,7 @@ class SequenceConstraint:
         """Return tokens of text that is certain to follow, at most ``limit``; not all that could be found."""
         try:
             mask = self.mask(budget)
-            if mask is None or self.active is None or mask.count > _MOST_ALLOWED:
+            if mask is None or self.active is None or mask.count > _MAX_ALLOWED:
                 return ()
             forced: Sequence[int] = ()
             if self._fruitless < _FRUITLESS or self._fruitless % 4 == 0:

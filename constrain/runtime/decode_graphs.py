@@ -24,7 +24,7 @@ Rotation = tuple[torch.Tensor, torch.Tensor]
 """Cosines and sines by position."""
 
 _MIN_PAGES = 4
-_LEAST_ROTATED = 16
+_MIN_ROTATED = 16
 
 
 @dataclass(frozen=True)
@@ -245,7 +245,7 @@ class DecodeGraphRunner:
 
 def _unrotated(cos: torch.Tensor, sin: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return a rotation by nothing of the fewest features that kernels take."""
-    return torch.ones_like(cos[..., :_LEAST_ROTATED]), torch.zeros_like(sin[..., :_LEAST_ROTATED])
+    return torch.ones_like(cos[..., :_MIN_ROTATED]), torch.zeros_like(sin[..., :_MIN_ROTATED])
 
 
 def padded_width(tokens: int) -> int:

@@ -38,7 +38,7 @@ _PATIENCE, _POLL_INTERVAL = 5e-4, 5e-5
 
 #: Forced text is not looked for where fewer tokens of it fit in a pass: with one, as in batches of more than 21
 #: sequences, few passes are saved, and looking for it takes longer than that.
-_LEAST_FORCED = 2
+_MIN_FORCED = 2
 
 #: A sequence, and the outcome of one of its tokens.
 Outcome: TypeAlias = tuple[SequenceState, Update]
@@ -192,7 +192,7 @@ class DecodeLoop:
                 each.is_drafted = True
 
     def _looks_for_forced(self, limit: int) -> bool:
-        return self._jump_forward and limit >= _LEAST_FORCED
+        return self._jump_forward and limit >= _MIN_FORCED
 
     def _propose_forced(self, each: ScheduledSequence, limit: int) -> None:
         forced = each.sequence.forced_tokens(min(limit + each.ahead, self._left(each) - 1 + each.ahead))

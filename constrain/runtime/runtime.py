@@ -39,7 +39,7 @@ from constrain.runtime.speculation import Proposer
 from constrain.tokenizer import ExLlamaV2Tokenizer
 
 #: Seconds to wait for a step at the end of the program: a filter may never return.
-_LONGEST_END = 10
+_END_TIMEOUT = 10
 _runtimes: WeakSet[Runtime] = WeakSet()
 _log = logging.getLogger(__name__)
 
@@ -273,7 +273,7 @@ class Runtime:
         """End the background thread, and cancel what is waiting or running."""
         self._is_ending = True
         if (thread := self._thread) is not None:
-            thread.join(_LONGEST_END)
+            thread.join(_END_TIMEOUT)
         for sequence in list(self._handles):
             self.cancel(sequence)
 

@@ -18,7 +18,7 @@ from urllib.parse import SplitResult, urljoin, urlsplit
 
 _PORTS = {"http": 80, "https": 443}
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
-_MOST_REDIRECTS = 3
+_MAX_REDIRECTS = 3
 _BLOCK = 1 << 16
 #: Networks of IPv6 whose addresses have one of IPv4 inside: NAT64 (RFC 6052), 6to4 (RFC 3056) and Teredo (RFC 4380).
 _EMBEDDING = tuple(map(ip_network, ("64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32")))
@@ -41,14 +41,14 @@ def fetch(url: str, max_bytes: int, timeout: float) -> bytes:
     """
     deadline = monotonic() + timeout
     try:
-        for _ in range(1 + _MOST_REDIRECTS):
+        for _ in range(1 + _MAX_REDIRECTS):
             content, target = _get(urlsplit(url), max_bytes, deadline)
             if target is None:
                 return content
             url = urljoin(url, target)
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise FetchError(f"{url} cannot be fetched: {error}") from error
-    raise FetchError(f"{url}: more than {_MOST_REDIRECTS} redirects")
+    raise FetchError(f"{url}: more than {_MAX_REDIRECTS} redirects")
 
 
 def is_public(address: IPv4Address | IPv6Address) -> bool:

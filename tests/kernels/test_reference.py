@@ -105,7 +105,7 @@ def test_attention_in_blocks_of_queries(kind: str, monkeypatch: pytest.MonkeyPat
     q, k, v = torch.randn(2, 5, 4, 8), torch.randn(2, 7, 2, 8), torch.randn(2, 7, 2, 8)
     mask = torch.randn(2, 1, 5, 7) if kind == "mask" else None
     whole = attention(q, k, v, scale=0.3, mask=mask, causal=mask is None, cap=2.0)
-    monkeypatch.setattr(import_module("constrain.kernels.attention"), "MOST_SCORES", 2 * 2 * 4 * 7)
+    monkeypatch.setattr(import_module("constrain.kernels.attention"), "MAX_SCORES", 2 * 2 * 4 * 7)
     assert torch.allclose(attention(q, k, v, scale=0.3, mask=mask, causal=mask is None, cap=2.0), whole, atol=1e-6)
 
 

@@ -22,7 +22,7 @@ from constrain.tokenizer import ExLlamaV2Tokenizer
 Run: TypeAlias = Callable[[], float]
 
 _WORD = re.compile(r" [a-z]{3,}")
-_LEAST_WORDS = 64
+_MIN_WORDS = 64
 #: Spare prompt tokens, since documents differ in length.
 _MORE = 32
 
@@ -132,7 +132,7 @@ class Lab:
         """Tokens that are whole words, or the upper half of the vocabulary if it has too few."""
         pieces = self.tokenizer.get_id_to_piece_list()[: self.vocabulary]
         words = [token for token, piece in enumerate(pieces) if _WORD.fullmatch(piece)]
-        return words if len(words) >= _LEAST_WORDS else list(range(self.vocabulary // 2, self.vocabulary))
+        return words if len(words) >= _MIN_WORDS else list(range(self.vocabulary // 2, self.vocabulary))
 
 
 def rate_after_prompt(generate: Callable[[int], int], tokens: int) -> float:

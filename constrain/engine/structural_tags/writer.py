@@ -17,7 +17,7 @@ from constrain.errors import LarkError, StructuralTagError
 _Node = Mapping[str, Any]
 
 #: Longest run of white space in a JSON document: a line break and an indentation.
-_LONGEST_SPACE = 42
+_MAX_SPACE = 42
 
 
 class TagWriter:
@@ -77,7 +77,7 @@ class TagWriter:
         # Members come in any order in any case, and required ones are required; so both values are kept to.
         fields.flag(node, "any_order", at)
         if node.get("max_whitespace_cnt") is not None:
-            fields.count(node, "max_whitespace_cnt", at, _LONGEST_SPACE)
+            fields.count(node, "max_whitespace_cnt", at, _MAX_SPACE)
         for i, name in enumerate(fields.texts(node, "excludes", at)):
             # A special token is part of no document; other texts may be.
             if not self.text.is_special(name):

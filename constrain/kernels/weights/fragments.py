@@ -16,7 +16,7 @@ from constrain.kernels.weights.bits import FLOAT4, FLOAT8, decode
 
 TILE, SPAN = 16, 128
 _QUARTERS, _LANES, _HALVES = 4, 32, 2
-_LEAST_GROUP = 32
+_MIN_GROUP = 32
 
 BITS = {"int4": 4, "int8": 8, "float8": 8, "float4": 4}
 """Bits of a code, by the names that the kernels know."""
@@ -74,9 +74,9 @@ def record_codes(kind: int) -> str:
 def find_form(codes: str, group_size: int, inputs: int, scales: torch.dtype, zeros: bool) -> RecordForm | None:
     """Return the form of the records of a weight with groups of ``group_size`` inputs; ``None``: there is none."""
     whole = group_size >= inputs or group_size % SPAN == 0
-    if inputs % 8 or not (whole or group_size % _LEAST_GROUP == 0):
+    if inputs % 8 or not (whole or group_size % _MIN_GROUP == 0):
         return None
-    return RecordForm(codes, SPAN if whole else _LEAST_GROUP, scales if scales in _SCALES else torch.float32, zeros)
+    return RecordForm(codes, SPAN if whole else _MIN_GROUP, scales if scales in _SCALES else torch.float32, zeros)
 
 
 def make_records(

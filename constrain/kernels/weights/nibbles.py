@@ -25,7 +25,7 @@ _BITS, _MIDDLE = BITS["int4"], MIDDLES["int4"]
 _SIZES = (128, 32)
 _WHOLE, _HIGH, _LOW = range(3)
 # Weights of the same inputs are joined if that takes no more memory than this many times what they take apart.
-_MOST_GROWTH = 1.125
+_MAX_GROWTH = 1.125
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def find_columns(tables: Sequence[Groups]) -> Columns:
 def share_columns(tables: Sequence[Groups], outputs: Sequence[int]) -> bool:
     """Return whether weights of the same inputs, by their groups and numbers of rows, are better joined than apart."""
     apart = sum(find_columns([table]).size(rows) for table, rows in zip(tables, outputs, strict=True))
-    return find_columns(tables).size(sum(outputs)) <= _MOST_GROWTH * apart
+    return find_columns(tables).size(sum(outputs)) <= _MAX_GROWTH * apart
 
 
 def as_nibbles(

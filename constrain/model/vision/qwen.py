@@ -47,7 +47,7 @@ from constrain.tokenizer.files import read_json_object
 _NORM_EPS = 1e-6
 _PREFIXES = ("visual.", "model.visual.")
 #: Largest ratio of the sides of an image.
-_MOST_OBLONG = 200
+_MAX_OBLONG = 200
 _SHAPE = {"intermediate_size": 3420, "num_hidden_layers": 32, "num_attention_heads": 16, "patch_size": 14}
 _KEYS = {"num_hidden_layers": "depth", "num_attention_heads": "num_heads"}
 
@@ -120,8 +120,8 @@ class QwenConfig(VisionConfig):
 
     def fitted(self, height: int, width: int) -> tuple[int, int]:
         """Return the size of an image, to whole cells, so that its pixels are within the limits."""
-        if max(height, width) > _MOST_OBLONG * min(height, width):
-            raise ArgumentError(f"an image of {width} by {height} pixels is too oblong; {_MOST_OBLONG} to 1 is most")
+        if max(height, width) > _MAX_OBLONG * min(height, width):
+            raise ArgumentError(f"an image of {width} by {height} pixels is too oblong; {_MAX_OBLONG} to 1 is most")
         cell = self.cell
         rows, columns = round(height / cell), round(width / cell)
         if rows * columns * cell**2 > self.most_pixels:
