@@ -16,13 +16,14 @@ from collections.abc import Iterable, Sequence
 from time import perf_counter, sleep
 from typing import TypeAlias
 
+from constrain.engine.advance import Workers
 from constrain.filters.adapter import new_step
 from constrain.kernels.graphs import Event as DeviceEvent
 from constrain.model import ExLlamaV2Lora
 from constrain.runtime.batch import BatchRow
 from constrain.runtime.events import SampledToken, Update
 from constrain.runtime.in_flight import InFlightStep, ScheduledSequence
-from constrain.runtime.mask_batch import MaskBatch, MaskWorkers
+from constrain.runtime.mask_batch import MaskBatch
 from constrain.runtime.measurements import Measurements
 from constrain.runtime.model_runner import ModelRunner
 from constrain.runtime.sampler.batch_sampler import BatchSampler, SampledBatch
@@ -56,7 +57,7 @@ class DecodeLoop:
         self,
         runner: ModelRunner,
         sampler: BatchSampler,
-        workers: MaskWorkers | None,
+        workers: Workers | None,
         proposer: Proposer | None,
         jump_forward: bool,
     ) -> None:
@@ -142,7 +143,7 @@ class DecodeLoop:
         before = self._in_flight.of.get(sequence)
         going = before if before is not None and before.continues else None
         ahead = 0 if going is None else 1 + len(going.proposals)
-        if not sequence.may_continue(ahead):
+        if sequence.finish is not None or sequence.remaining <= ahead:
             return None
         if going is not None and (going.is_drafted or sequence.request.hook is not None or self._drafts(sequence)):
             return None
@@ -227,9 +228,10 @@ class DecodeLoop:
         outcomes: list[Outcome] = []
         deadline = math.inf
         while waiting:
-            ready = [each for each in waiting if most_late == 0 or each.sequence.mask_ready]
+            ready = [each for each in waiting if most_late == 0 or each.sequence.constraint.is_ready]
             for each in ready:
-                outcomes += self._set_mask(each)
+                failed = each.sequence.guarded(_set_masks, each)
+                outcomes += [] if failed is None else [(each.sequence, failed)]
             waiting = [each for each in waiting if not each.is_masked]
             if deadline == math.inf and layers.passed:
                 deadline = perf_counter() + _PATIENCE
@@ -240,16 +242,6 @@ class DecodeLoop:
         for each in waiting:
             each.is_late = True
         return outcomes
-
-    def _set_mask(self, each: ScheduledSequence) -> list[Outcome]:
-        """Set the next mask of a sequence, and the masks after its proposals."""
-        sequence, each.is_masked = each.sequence, True
-        each.mask, failed = sequence.guarded_mask()
-        if failed is not None:
-            return [(sequence, failed)]
-        if each.expected is None or each.expected == sequence.last_token:
-            each.masks_after = sequence.constraint.masks_after(each.rows[0].ids[1:], sequence.budget)
-        return []
 
     # Sampling
 
@@ -333,6 +325,14 @@ class DecodeLoop:
             # The last token has not been through the model yet.
             row.computed(length - 1, length - sequence.num_uncommitted)
         return updates
+
+
+def _set_masks(each: ScheduledSequence) -> None:
+    """Set the next mask of a sequence, and the masks after its proposals."""
+    sequence, each.is_masked = each.sequence, True
+    each.mask = sequence.mask()
+    if each.expected is None or each.expected == sequence.last_token:
+        each.masks_after = sequence.constraint.masks_after(each.rows[0].ids[1:], sequence.budget)
 
 
 def _token(sequence: SequenceState, sampled: SampledBatch, place: int, num_tokens: int) -> SampledToken:

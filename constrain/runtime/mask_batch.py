@@ -125,20 +125,17 @@ class _ThreadedBatch:
             self._last_progress = perf_counter()
 
 
-class MaskWorkers:
-    """Worker threads that advance constraints."""
-
-    def __init__(self) -> None:
-        self.native = Workers(min(_MAX_WORKERS, cpu_count() or 1))
-        self.threads: Executor = THREADS
+def native_workers() -> Workers:
+    """Return threads that advance constraints of the engine."""
+    return Workers(min(_MAX_WORKERS, cpu_count() or 1))
 
 
 class MaskBatch:
-    """Constraints that advance concurrently."""
+    """Constraints that advance concurrently, on threads of the engine or of Python."""
 
-    def __init__(self, workers: MaskWorkers) -> None:
-        self._advance = Advance(workers.native)
-        self._threaded = _ThreadedBatch(workers.threads)
+    def __init__(self, workers: Workers, threads: Executor = THREADS) -> None:
+        self._advance = Advance(workers)
+        self._threaded = _ThreadedBatch(threads)
 
     def add(self, constraint: Constraint, token: int | None, budget: int | None) -> PendingMask | None:
         """Queue accepting ``token``, if any, and computing the next mask; the work begins with :meth:`start`.

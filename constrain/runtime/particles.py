@@ -141,7 +141,7 @@ class _Group:
         """End particles, whose pages are used for others from now on."""
         for each in members:
             each.rows[0].block_table = ()
-            each.close()
+            each.constraint.close()
 
     def _check(self) -> None:
         """Raise the error of a particle that failed, and give those that cannot be completed the weight 0."""

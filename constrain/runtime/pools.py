@@ -35,7 +35,6 @@ class _Pool(ABC, Generic[T]):
                 self._rows.move_to_end(name)
             elif value is not None:
                 new[name] = value
-        self._reserve(len({*names} - {None}))
         self._send([(self._claim(name, value), value) for name, value in new.items()])
         return [-1 if name is None else self._rows[name] for name in names]
 
@@ -52,10 +51,6 @@ class _Pool(ABC, Generic[T]):
         """Return what identifies a value as long as it is referenced."""
 
     @abstractmethod
-    def _reserve(self, count: int) -> None:
-        """Make room for ``count`` values at the same time."""
-
-    @abstractmethod
     def _send(self, placed: Sequence[tuple[int, T]]) -> None:
         """Upload values to their rows."""
 
@@ -70,7 +65,7 @@ class MaskPool(_Pool[TokenMask]):
     def __init__(self, capacity: int, words: int, uploads: Uploads, device: torch.device) -> None:
         """
         Args:
-            capacity: number of masks, more than a pass has rows.
+            capacity: number of masks, at least as many as a pass has rows.
             words: number of words per mask, each for 32 tokens.
             uploads: sends values to the device.
             device: device of the masks.
@@ -81,9 +76,6 @@ class MaskPool(_Pool[TokenMask]):
 
     def _name(self, value: TokenMask) -> Hashable:
         return value.id
-
-    def _reserve(self, count: int) -> None:
-        """Nothing to do: there is room for all masks of a pass."""
 
     def _send(self, placed: Sequence[tuple[int, TokenMask]]) -> None:
         """Upload whole rows; of masks with few tokens only the non-zero words."""
@@ -107,14 +99,13 @@ class BiasPool(_Pool[TokenBias]):
     """Biases on a device, with LRU eviction.
 
     Attributes:
-        biases: float32 ``[rows, width]``; it is allocated when the first is sent, and grows with the number of biases
-            of a pass.
+        biases: float32 ``[capacity, width]``; empty before the first is sent.
     """
 
     def __init__(self, capacity: int, width: int, uploads: Uploads, device: torch.device) -> None:
         """
         Args:
-            capacity: number of biases to begin with; enough for all rows of a pass where the tensor must not move.
+            capacity: number of biases, at least as many as a pass has rows.
             width: number of logits.
             uploads: sends values to the device.
             device: device of the biases.
@@ -126,14 +117,9 @@ class BiasPool(_Pool[TokenBias]):
     def _name(self, value: TokenBias) -> Hashable:
         return value
 
-    def _reserve(self, count: int) -> None:
-        if count > len(self.biases):
-            self._capacity = max(self._capacity, count)
-            grown = self.biases.new_zeros(self._capacity, self.biases.shape[1])
-            grown[: len(self.biases)] = self.biases
-            self.biases = grown
-
     def _send(self, placed: Sequence[tuple[int, TokenBias]]) -> None:
+        if placed and not len(self.biases):
+            self.biases = self.biases.new_zeros(self._capacity, self.biases.shape[1])
         for place, bias in placed:
             given = bias.values.float()
             self.biases[place, len(given) :] = 0

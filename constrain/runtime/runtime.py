@@ -26,7 +26,7 @@ from constrain.runtime.decode_loop import DecodeLoop
 from constrain.runtime.events import Finish, Update
 from constrain.runtime.handle import Handle
 from constrain.runtime.limits import check_request
-from constrain.runtime.mask_batch import MaskWorkers
+from constrain.runtime.mask_batch import native_workers
 from constrain.runtime.model_runner import ModelRunner
 from constrain.runtime.page_table import PAGED_PAGE_SIZE, PageAllocator
 from constrain.runtime.particles import Particles
@@ -120,7 +120,7 @@ class Runtime:
         self.decode_loop = DecodeLoop(
             self.runner,
             BatchSampler(self.runner, min(tokenizer.get_vocab_size(), model.config.padded_vocab_size)),
-            MaskWorkers() if use_background else None,
+            native_workers() if use_background else None,
             proposer,
             jump_forward,
         )
@@ -359,7 +359,7 @@ class Runtime:
         self._particles.drop(sequence)
         for row in sequence.rows:
             row.stop()
-        sequence.close()
+        sequence.constraint.close()
 
 
 def _progress(sequence: SequenceState) -> tuple[int, int]:

@@ -50,11 +50,9 @@ class SequenceState:
         """Prepare a sequence; for token healing, the last token of its prompts is removed.
 
         Args:
-            request: the request.
-            max_new_tokens: maximum number of generated tokens.
+            request, max_new_tokens, serial: see the attributes.
             tokenizer: of the model.
             width: number of logits.
-            serial: number of the sequence.
 
         Raises:
             GenerationError: the trigger is empty.
@@ -74,7 +72,7 @@ class SequenceState:
         self.lineage: Lineage | None = None
         self._tokenizer, self._width = tokenizer, width
         self._start = len(self)
-        self._prefix = "" if self._prefix_token is None else self._piece(self._prefix_token)
+        self._prefix = "" if self._prefix_token is None else tokenizer.get_id_to_piece_list()[self._prefix_token]
         self._forbidden: dict[int, set[int]] = {}
         detokenizer = Detokenizer(tokenizer, request.decode_special_tokens)
         self._held = HeldText(detokenizer, request.stop_strings, request.banned_strings)
@@ -145,10 +143,6 @@ class SequenceState:
             or self.new_tokens < request.min_new_tokens
         )
 
-    def may_continue(self, ahead: int) -> bool:
-        """Return whether another token may follow ``ahead`` tokens in flight."""
-        return self.finish is None and self.remaining > ahead
-
     def mark(self, event: str) -> None:
         """Record the time at which an event first happens."""
         self.times.setdefault(event, monotonic())
@@ -172,17 +166,14 @@ class SequenceState:
         """Queue the next mask in a batch, after ``token`` if given; :meth:`take` must get that token next."""
         if self.constraint.active is None:
             return
-        if token is not None and (self.request.hook is not None or self._ends_with(token) or self.remaining == 1):
+        request = self.request
+        ends = token is not None and (token < 0 or token in request.stop_tokens or self.remaining == 1)
+        if ends or (token is not None and request.hook is not None):
             return
         budget = self.budget
         if budget is not None and token is not None:
             budget -= 1
         self.constraint.prefetch(batch, token, budget)
-
-    @property
-    def mask_ready(self) -> bool:
-        """Whether :meth:`mask` returns without waiting."""
-        return self.finish is not None or self.constraint.is_ready
 
     def mask(self) -> TokenMask | None:
         """Return the tokens that may come next, ``None`` for all.
@@ -234,20 +225,9 @@ class SequenceState:
         """Random number in [0, 1) that the next token of a particle is sampled with; ``None``: that of its seed."""
         return None if self.lineage is None else self.lineage.uniform(self._place, self.request.seed, len(self))
 
-    def guarded_mask(self) -> tuple[TokenMask | None, Update | None]:
-        """Return the next mask; an error in it ends this sequence only."""
-        try:
-            return self.mask(), None
-        except ConstrainError as error:
-            return None, self._failed(error)
-
     def take(self, sampled: SampledToken) -> Update:
         """Process a sampled token, and return its update; id -1 if none could be sampled."""
         return self.guarded(self._take, sampled) or Update()
-
-    def close(self) -> None:
-        """Drop background work."""
-        self.constraint.close()
 
     def _split_for_healing(self, tokenizer: ExLlamaV2Tokenizer) -> int | None:
         """Remove the last token of each prompt if all can be regenerated; return that of the first prompt."""
@@ -256,9 +236,6 @@ class SequenceState:
         last = self._last_token()
         self._truncate(1)
         return last
-
-    def _ends_with(self, token: int) -> bool:
-        return token < 0 or token in self.request.stop_tokens
 
     @property
     def has_own_conditions(self) -> bool:
@@ -278,14 +255,10 @@ class SequenceState:
         try:
             update = work(*args)
         except ConstrainError as error:
-            return self._failed(error)
+            update = Update(finish=self._finished(_reason(error), error=error))
         if update is not None and update.finish is not None:
             self.finish = update.finish
         return update
-
-    def _failed(self, error: ConstrainError) -> Update:
-        self.finish = self._finished(_reason(error), error=error)
-        return Update(finish=self.finish)
 
     def _take(self, sampled: SampledToken) -> Update:
         if sampled.id < 0:
@@ -402,9 +375,6 @@ class SequenceState:
 
     def _last_token(self) -> int:
         return int(self.rows[0].sequence_ids.torch()[0, -1])
-
-    def _piece(self, token: int) -> str:
-        return self._tokenizer.get_id_to_piece_list()[token]
 
 
 def can_heal(tokenizer: ExLlamaV2Tokenizer, prompts: Sequence[torch.Tensor]) -> bool:

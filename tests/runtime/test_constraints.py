@@ -15,7 +15,7 @@ from constrain.errors import FilterError
 from constrain.filters.masks import RowMask
 from constrain.filters.time_limit import THREADS
 from constrain.runtime.constraints import SequenceConstraint
-from constrain.runtime.mask_batch import MaskBatch, MaskWorkers, PendingMask
+from constrain.runtime.mask_batch import MaskBatch, PendingMask, native_workers
 
 
 class Slow:
@@ -44,9 +44,7 @@ class NoThreads(Executor):
 
 
 def batch_of(*computations: Callable[[], Any], threads: Executor = THREADS) -> tuple[MaskBatch, list[PendingMask]]:
-    workers = MaskWorkers()
-    workers.threads = threads
-    batch = MaskBatch(workers)
+    batch = MaskBatch(native_workers(), threads)
     pending = [batch.add(Slow(each), 7, None) for each in computations]  # type: ignore[arg-type]
     return batch, [each for each in pending if each is not None]
 
@@ -72,7 +70,7 @@ def test_a_mask_that_no_thread_computes_yet_is_computed_by_whoever_needs_it() ->
 
 def test_a_constraint_advances_once() -> None:
     slow = Slow(lambda: None)
-    batch = MaskBatch(MaskWorkers())
+    batch = MaskBatch(native_workers())
     mask = batch.add(slow, 7, None)  # type: ignore[arg-type]
     assert mask is not None
     batch.start()

@@ -43,11 +43,12 @@ def test_the_least_recently_used_mask_is_overwritten(uploads: Uploads) -> None:
 
 
 def test_biases_of_one_pass_do_not_overwrite_each_other(uploads: Uploads) -> None:
-    pool = BiasPool(2, 4, uploads, CPU)
-    first, second, third = biases = [TokenBias(torch.full((3,), float(number))) for number in range(3)]
-    assert pool.rows([first, None, second]) == [0, -1, 1]
-    assert pool.rows([third, second]) == [0, 1], "the first is overwritten"
-    rows = pool.rows(biases)
+    pool = BiasPool(3, 4, uploads, CPU)
+    first, second, third, fourth = biases = [TokenBias(torch.full((3,), float(number))) for number in range(4)]
+    assert pool.rows([None]) == [-1] and not len(pool.biases)
+    assert pool.rows([first, None, second, third]) == [0, -1, 1, 2]
+    assert pool.rows([fourth, second]) == [0, 1], "the first is overwritten"
+    rows = pool.rows(biases[:3])
     assert sorted(rows) == [0, 1, 2], "there is room for all of a pass"
     assert pool.biases[rows].tolist() == [[number] * 3 + [0] for number in (0.0, 1.0, 2.0)]
 

@@ -36,8 +36,6 @@ from constrain.runtime.sampler.inputs import SamplingInputs, SamplingRow
 _MAX_MASKS = 4096
 #: Maximum number of masks cached on the CPU, where uploads are cheap: four for each row of a pass.
 _MAX_HOST_MASKS = 1024
-#: Number of biases cached on the device, unless a pass has more.
-_MAX_BIASES = 64
 #: Maximum number of candidates that the sampling kernel holds in shared memory.
 _MAX_CANDIDATES = 1024
 
@@ -150,8 +148,7 @@ class BatchSampler:
         device = runner.device
         words = (runner.model.config.padded_vocab_size + 31) // 32
         self._masks = MaskPool(_MAX_MASKS if device.type == "cuda" else _MAX_HOST_MASKS, words, runner.uploads, device)
-        num_biases = max(_MAX_BIASES, runner.max_rows) if runner.has_graphs else _MAX_BIASES
-        self._biases = BiasPool(num_biases, runner.model.config.padded_vocab_size, runner.uploads, device)
+        self._biases = BiasPool(runner.max_rows, runner.model.config.padded_vocab_size, runner.uploads, device)
         self._probabilities = torch.zeros(runner.max_rows, device=device)
         self._side = SideStream(device)
         self._static: dict[Any, SamplingInputs] = {}
