@@ -91,15 +91,14 @@ class ExLlamaV2BaseGenerator:
     ) -> Prompt:
         """Generate a continuation of each prompt.
 
+        Arguments that are not listed are those of :class:`ExLlamaV2DynamicJob`.
+
         Args:
             prompt: a prompt, or a list of prompts that run as a batch. With ``cfg_scale`` in the settings, two: with
                 the condition and without it.
-            gen_settings: sampling settings.
             num_tokens: the most tokens to generate. Prompts that leave no room for them are truncated on the left.
             seed: makes sampling reproducible; prompt ``i`` uses ``seed + i``. By default it is drawn from Python's
                 ``random``.
-            token_healing: replace the last prompt token by a generated one whose text begins with it. Ignored where a
-                prompt has a single token, or its last token is special or a part of a character.
             encode_special_tokens: encode the text of special tokens in the prompt as these tokens.
             decode_special_tokens: show special tokens in the result.
             loras: adapters to apply.
@@ -109,9 +108,6 @@ class ExLlamaV2BaseGenerator:
             input_embeddings: of shape (batch, n, hidden size), inserted at ``{{EMBED_HERE}}`` in each prompt.
             completion_only: return the output without the prompt.
             filters: constraints on the output, for a single prompt.
-            filter_prefer_eos: end the output as soon as the filters allow it.
-            complete_within_budget: mask out tokens after which a JSON Schema, regular expression or grammar could not
-                be completed within ``num_tokens``.
 
         Returns:
             The text, or a list of texts for a list of prompts. Empty if aborted before the first token.

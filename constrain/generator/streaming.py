@@ -181,31 +181,19 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
     ) -> None:
         """Begin a sequence: prefill the prompt.
 
+        Arguments that are not listed are those of :class:`ExLlamaV2DynamicJob`.
+
         Args:
             input_ids: int64 of shape (1, n); (2, n) for guidance, with the condition and without it, which also needs
                 ``cfg_scale`` in the settings.
-            gen_settings: sampling settings, re-read at every step.
-            token_healing: replace the last prompt token by a generated one whose text begins with it. Ignored where the
-                prompt has a single token, or its last token is special or a part of a character.
             loras: adapters to apply.
             input_mask, position_offsets: left padding of prompts of different lengths, as for
                 :meth:`ExLlamaV2.forward`.
             return_probabilities: report the probability of each token.
-            return_top_tokens: report this number of most likely tokens at each position.
-            return_logits: report the logits that each token was sampled from.
             abort_event: set it (from another thread) to end early; then the next call of ``stream_ex`` is the last.
             input_embeddings: of shape (rows, n, hidden size), prepended to the prompt.
-            decode_special_tokens: show special tokens in the output.
-            banned_strings: strings that must not occur in the output (case-insensitive): it is rolled back to before
-                a match.
-            filters: constraints on the output.
-            filter_prefer_eos: end the output as soon as the filters allow it.
-            max_new_tokens: maximum number of output tokens; by default as many as fit in the context.
-            trigger: a string: the output is unconstrained until it occurs, and the filters apply to the text after it.
-            complete_within_budget: mask out tokens after which a JSON Schema, regular expression or grammar could not
-                be completed within ``max_new_tokens``, if given.
-            seed: makes sampling reproducible; by default it is drawn from Python's ``random``.
-            kwargs: ignored, for compatibility.
+            max_new_tokens: maximum number of output tokens; by default as many as fit in the context, and then
+                ``complete_within_budget`` has no effect.
 
         Raises:
             ArgumentError: an argument is of the wrong type or out of range.

@@ -8,47 +8,38 @@ import torch
 
 from constrain.errors import BudgetError, GenerationError
 from constrain.model import EMBEDDING_INDEX, ExLlamaV2MMEmbedding
-from constrain.runtime.page_table import pages_of
+from constrain.runtime.page_table import PageAllocator, pages_of
 from constrain.runtime.request import Request
 
 
-def check_request(
-    request: Request,
-    max_new_tokens: int,
-    *,
-    page_size: int,
-    num_pages: int | None,
-    max_batch_size: int,
-    max_seq_len: int,
-    vocab_size: int,
-) -> None:
-    """Reject a request that can never fit or be completed, or whose prompt has ids that the model does not know.
-
-    Args:
-        request: the request.
-        max_new_tokens: maximum number of generated tokens.
-        page_size: positions of a page.
-        num_pages: number of pages that can be allocated; ``None`` for a request with its own pages.
-        max_batch_size: maximum number of rows that run at a time.
-        max_seq_len: maximum sequence length.
-        vocab_size: number of token ids; larger ids must refer to embeddings.
+def check_room(request: Request, max_new_tokens: int, allocator: PageAllocator, max_seq_len: int) -> None:
+    """Reject a request that is longer than ``max_seq_len``, or than the cache.
 
     Raises:
-        GenerationError: the request can never fit, or an id is unknown.
-        BudgetError: every output that the constraint allows is longer than the request allows.
+        GenerationError: the request can never fit.
     """
-    longest = max(ids.shape[-1] for ids in request.prompt) + max_new_tokens
-    pages = sum(pages_of(ids.shape[-1], max_new_tokens, page_size, request.particles) for ids in request.prompt)
-    if num_pages is not None and pages > num_pages:
+    lengths, available = [ids.shape[-1] for ids in request.prompt], len(allocator.pages)
+    pages = sum(pages_of(length, max_new_tokens, allocator.page_size, request.particles) for length in lengths)
+    if pages > available:
         less = "a smaller max_new_tokens" + (" or fewer outputs" if request.particles > 1 else "")
         raise GenerationError(
-            f"Job requires {pages} pages (only {num_pages} available) and cannot be enqueued. Use a larger "
+            f"Job requires {pages} pages (only {available} available) and cannot be enqueued. Use a larger "
             f"cache, a shorter prompt, or {less}."
         )
+    longest = max(lengths) + max_new_tokens
+    if longest > max_seq_len:
+        raise GenerationError(f"prompt and max_new_tokens add up to {longest}, more than max_seq_len={max_seq_len}")
+
+
+def check_request(request: Request, max_new_tokens: int, max_batch_size: int, vocab_size: int) -> None:
+    """Reject a request that can never run or be completed, or whose prompt has ids that the model does not know.
+
+    Raises:
+        GenerationError: the request has too many rows, or an id is unknown.
+        BudgetError: every output that the constraint allows is longer than the request allows.
+    """
     if request.num_rows > max_batch_size:
         raise GenerationError(f"{request.num_rows} sequences are more than max_batch_size={max_batch_size}")
-    if num_pages is not None and longest > max_seq_len:
-        raise GenerationError(f"prompt and max_new_tokens add up to {longest}, more than max_seq_len={max_seq_len}")
     for ids in request.prompt:
         _check_tokens(ids, vocab_size, request.embeddings)
     _check_budget(request, max_new_tokens)

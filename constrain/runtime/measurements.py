@@ -72,7 +72,7 @@ class Measurements:
             sequence: the sequence.
             context: forward context of a pass with its adapters.
         """
-        waiting = self._waiting.get(sequence)
+        waiting = self._waiting.get(sequence) if self._waiting else None
         if waiting and (sequence.finish is not None or len(waiting) >= _BATCH):
             del self._waiting[sequence]
             self._measure(waiting, context)

@@ -25,7 +25,7 @@ from constrain.model.prompt_images import prompt_images
 from constrain.runtime.decode_loop import DecodeLoop
 from constrain.runtime.events import Finish, Update
 from constrain.runtime.handle import Handle
-from constrain.runtime.limits import check_request
+from constrain.runtime.limits import check_request, check_room
 from constrain.runtime.mask_batch import native_workers
 from constrain.runtime.model_runner import ModelRunner
 from constrain.runtime.page_table import PAGED_PAGE_SIZE, PageAllocator
@@ -160,15 +160,9 @@ class Runtime:
         limit = request.max_new_tokens
         if limit is None:
             limit = max(1, self.max_seq_len - max(ids.shape[-1] for ids in request.prompt))
-        check_request(
-            request,
-            limit,
-            page_size=self.allocator.page_size,
-            num_pages=None if block_tables else len(self.allocator.pages),
-            max_batch_size=self.max_batch_size,
-            max_seq_len=self.max_seq_len,
-            vocab_size=self.model.config.vocab_size,
-        )
+        if not block_tables:
+            check_room(request, limit, self.allocator, self.max_seq_len)
+        check_request(request, limit, self.max_batch_size, self.model.config.vocab_size)
         traits, embeddings = self.model.config.arch.lm, request.embeddings
         images = [prompt_images(traits, ids[0].tolist(), embeddings) for ids in request.prompt if embeddings]
         with self.between_steps():
@@ -186,12 +180,7 @@ class Runtime:
             return sequence
 
     def submit(self, request: Request) -> Handle:
-        """Enqueue a request; waiting for its handle steps the runtime.
-
-        Raises:
-            GenerationError: the request can never fit, or its prompt has ids that the model does not know.
-            BudgetError: every output that the constraint allows is longer than the request allows.
-        """
+        """Enqueue a request; waiting for its handle steps the runtime. Errors as for :meth:`add`."""
         with self.between_steps():
             sequence = self.add(request)
             handle = self._handles[sequence] = Handle(sequence, self)
