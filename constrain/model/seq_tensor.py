@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -94,6 +95,13 @@ class SeqTensor:
         index = [slice(None)] * self._storage.dim()
         index[self.seq_dim] = slice(a, b)
         return self.torch()[tuple(index)]
+
+    def last(self, start: int) -> list[Any]:
+        """Numbers from ``start`` on of a tensor whose other dimensions are 1."""
+        stored = self._length - len(self._pending)
+        if start >= stored:
+            return self._pending[start - stored :]
+        return [*self._storage.narrow(self.seq_dim, start, stored - start).flatten().tolist(), *self._pending]
 
     def slice(self, a: int | None, b: int | None) -> SeqTensor:
         """Copy of the content from ``a`` to ``b``; ``None`` is an open end."""

@@ -54,8 +54,7 @@ class CachedTokens:
 
     def tokens(self, start: int = 0) -> list[int]:
         """Return the tokens from ``start`` on."""
-        ids: list[int] = self.sequence_ids.torch_slice(start, None)[0].tolist()
-        return ids
+        return self.sequence_ids.last(start)
 
     def start(self, allocator: PageAllocator, max_new_tokens: int, root: bytes, particles: int = 1) -> bool:
         """Allocate pages for the prompt and ``max_new_tokens`` more; return false if there are not enough.

@@ -69,10 +69,13 @@ class SequenceConstraint:
         for token in tokens:
             self.accept(token)
 
+    def needs_mask(self, token: int | None) -> bool:
+        """Return whether the next mask, after ``token`` if given, is neither known nor being computed."""
+        return self.active is not None and self._pending is None and (token is not None or self._cached is None)
+
     def prefetch(self, batch: MaskBatch, token: int | None, budget: int | None) -> None:
-        """Queue the next mask in a batch, after ``token`` if given; :meth:`accept` must get that token next."""
-        if self.active is None or self._pending is not None or (token is None and self._cached is not None):
-            return
+        """Queue a mask that it :meth:`needs_mask`; :meth:`accept` must get ``token`` next, if given."""
+        assert self.active is not None
         self._pending = batch.add(self.active, token, budget)
         if self._pending is not None:
             self._prefetched, self._cached = token, None

@@ -289,15 +289,13 @@ class Runtime:
             events += [Event(each, "prefill", progress=_progress(each)) for each in computed]
             running = self.scheduler.running
             ready = [each for each in running if each.is_prefilled] if waiting else [*running]
-            outcomes = self._particles.step(ready, self.decode_loop.step)
-            events += [Event(sequence, "streaming", update) for sequence, update in outcomes]
-            for event in events:
-                if event.update is not None:
-                    event.sequence.mark("first_token")
-                    if event.update.finish is not None and self.scheduler.remove(event.sequence):
-                        self._release(event.sequence)
-                        _log_finish(event.sequence, event.update.finish)
-                    self._deliver(event.sequence, event.update)
+            for sequence, update in self._particles.step(ready, self.decode_loop.step):
+                sequence.mark("first_token")
+                if update.finish is not None and self.scheduler.remove(sequence):
+                    self._release(sequence)
+                    _log_finish(sequence, update.finish)
+                self._deliver(sequence, update)
+                events.append(Event(sequence, "streaming", update))
             return events
 
     def _deliver(self, sequence: SequenceState, update: Update) -> None:

@@ -145,7 +145,8 @@ class SequenceState:
 
     def mark(self, event: str) -> None:
         """Record the time at which an event first happens."""
-        self.times.setdefault(event, monotonic())
+        if event not in self.times:
+            self.times[event] = monotonic()
 
     def begin(self) -> Update | None:
         """Begin the constraint if it applies from now on; return an update if that ends the sequence."""
@@ -164,7 +165,7 @@ class SequenceState:
 
     def prefetch(self, batch: MaskBatch, token: int | None = None) -> None:
         """Queue the next mask in a batch, after ``token`` if given; :meth:`take` must get that token next."""
-        if self.constraint.active is None:
+        if not self.constraint.needs_mask(token):
             return
         request = self.request
         ends = token is not None and (token < 0 or token in request.stop_tokens or self.remaining == 1)

@@ -40,6 +40,17 @@ def test_growing_by_single_numbers() -> None:
     assert not grown and grown.torch().tolist() == [[]]
 
 
+@pytest.mark.parametrize("appended", [0, 1, 4])
+def test_last_numbers_of_those_that_are_stored_and_of_those_that_were_appended(appended: int) -> None:
+    whole = SeqTensor.from_tensor(torch.arange(3)[None], 1)
+    for number in range(3, 3 + appended):
+        whole.append_one(number)
+    expected = list(range(3 + appended))
+    for start in range(len(expected) + 1):
+        assert whole.last(start) == expected[start:]
+    assert whole.torch().tolist() == [expected] == [whole.last(0)]
+
+
 def test_parts_and_copies() -> None:
     values = torch.arange(12).view(4, 3)
     whole = SeqTensor.from_tensor(values, 0)

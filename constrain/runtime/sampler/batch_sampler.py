@@ -181,13 +181,12 @@ class BatchSampler:
 
     def _variant(self, rows: Sequence[SamplingRow]) -> tuple[_Variant, list[Sequence[int]] | None]:
         """Return the settings that the rows need, and the allowed tokens of each row if all have few."""
-        params = {id(row.params): row.params for row in rows}  # many rows have the same ones
-        raw, final = any(row.raw for row in rows), any(row.final for row in rows)
-        top = max(row.top_tokens for row in rows)
-        guided = any(row.partner >= 0 for row in rows)
-        measured = any(row.measured for row in rows)
+        fields = dict(zip(SamplingRow._fields, zip(*rows, strict=True), strict=True))  # of all rows
+        params = {id(each): each for each in fields["params"]}  # many rows have the same ones
+        raw, final, measured = any(fields["raw"]), any(fields["final"]), any(fields["measured"])
+        top, guided = max(fields["top_tokens"]), max(fields["partner"]) >= 0
         # A GPU computes all logits that are measured at once: the host would have to wait for what it computes later.
-        at_once = self._runner.device.type == "cuda" or any(row.at_once for row in rows)
+        at_once = self._runner.device.type == "cuda" or any(fields["at_once"])
         whole = guided or top or raw or final or (measured and at_once)
         allowed = None if whole else _few_allowed(rows, self.width)
         sparse = allowed is not None and len(set().union(*allowed)) <= MAX_LISTED_TOKENS
@@ -195,11 +194,11 @@ class BatchSampler:
         counts = [row.params.top_k for row in rows if row.top_tokens or id(row.params) in shaped]
         bounded = all(0 < count <= _MAX_CANDIDATES for count in counts)
         variant = _Variant(
-            masked=any(row.mask is not None for row in rows),
+            masked=any(each is not None for each in fields["mask"]),
             sparse=sparse,
             penalised=any(each.has_penalties for each in params.values()),
             dry=any(each.dry_multiplier > 0 for each in params.values()),
-            biased=any(row.bias is not None for row in rows) or any(each.bias for each in params.values()),
+            biased=any(fields["bias"]) or any(each.bias for each in params.values()),
             guided=guided,
             shaped=bool(counts),
             candidates=1 << (max(*counts, top, 1) - 1).bit_length() if counts and bounded else 0,
@@ -207,7 +206,7 @@ class BatchSampler:
             raw=raw,
             final=final,
             measured=measured and not sparse,
-            uniform=any(row.uniform is not None for row in rows),
+            uniform=any(each is not None for each in fields["uniform"]),
         )
         return variant, allowed
 
