@@ -154,6 +154,7 @@ def compile_json_schema(
     vocabulary: Vocabulary,
     whitespace: str | int,
     in_order: bool,
+    plain_integers: bool,
     lenient: bool,
     asserts_formats: bool,
     limits: Limits,

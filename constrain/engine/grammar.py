@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 WhitespacePolicy: TypeAlias = Literal["compact", "single", "bounded", "any"] | int
 PropertyOrder = Literal["any", "schema"]
+IntegerPolicy = Literal["any", "plain"]
 FormatPolicy = Literal["asserted", "dialect"]
 
 _MAX_UINT64 = 2**64 - 1
@@ -179,6 +180,7 @@ def compile_json_schema(
     *,
     whitespace: WhitespacePolicy = "bounded",
     property_order: PropertyOrder = "any",
+    integers: IntegerPolicy = "any",
     lenient: bool = False,
     formats: FormatPolicy = "asserted",
     registry: Registry[Any] | None = None,
@@ -197,6 +199,8 @@ def compile_json_schema(
             allows, after ``{ [ , :`` and before ``} ]``, two spaces or a line break with up to 40 spaces or tabs;
             ``"any"`` does not bound it; a number is exactly the layout of ``json.dumps(..., indent=number)``.
         property_order: ``"schema"`` keeps members in the order of ``properties``, with other keys after them.
+        integers: ``"any"`` also allows ``1.0``, which is an integer in JSON Schema, but a float to most parsers;
+            ``"plain"`` writes integers as ``json.dumps`` does.
         lenient: ignore keywords that cannot be enforced, and list them in ``report.ignored``, instead of raising.
         formats: ``"asserted"`` enforces ``format`` everywhere; ``"dialect"`` only where the dialect asserts it: up to
             draft 7, and under a metaschema of the registry whose ``$vocabulary`` says so.
@@ -210,7 +214,8 @@ def compile_json_schema(
         SchemaError: the schema is malformed.
         UnsupportedSchema: a keyword cannot be enforced exactly.
         UnsatisfiableSchema: no document is valid.
-        GrammarError: the whitespace policy, property order or format policy is unknown, or a source is not a ``str``.
+        GrammarError: the policy of white space, properties, integers or formats is unknown, or a source is not a
+            ``str``.
         ResourceLimit: a limit was reached.
         ArgumentError: another argument is of the wrong type.
     """
@@ -223,6 +228,8 @@ def compile_json_schema(
         raise refused("whitespace", whitespace, "the name of a policy or a number of spaces", GrammarError)
     if property_order not in ("any", "schema"):
         raise GrammarError(f"there is no property order {property_order!r}; there are 'any' and 'schema'")
+    if integers not in ("any", "plain"):
+        raise GrammarError(f"there is no integer policy {integers!r}; there are 'any' and 'plain'")
     if formats not in ("asserted", "dialect"):
         raise GrammarError(f"there is no format policy {formats!r}; there are 'asserted' and 'dialect'")
     check_type("lenient", lenient, bool, "a bool")
@@ -235,6 +242,7 @@ def compile_json_schema(
         core_vocabulary(vocab),
         whitespace,
         property_order == "schema",
+        integers == "plain",
         lenient,
         formats == "asserted",
         core_limits(limits),

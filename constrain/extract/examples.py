@@ -41,7 +41,7 @@ def _checked(target: Target[Any], name: str, example: Any) -> Example:
         text, written = Document.of(document).text, target.write(record)
         quotations = target.read(written).quotations
     except (ArgumentError, ExtractionError) as error:
-        has_evidence = target.output_schema != target.schema
+        has_evidence = target.output_schema != target.exact_schema
         hint = '; a value with evidence is {"quote": ..., "value": ...}' if has_evidence else ""
         raise ArgumentError(f"{name}: {error}{hint}") from error
     spans, _ = locate(quotations, text)

@@ -359,8 +359,10 @@ class Extractor:
         return ExLlamaV2EngineFilter(self.runtime.model, self.runtime.tokenizer, grammar)
 
     def _compiled(self, compiler: Callable[..., CompiledGrammar], target: Target[Any], longest: int) -> CompiledGrammar:
-        # Property order of the schema and spacing of json.dumps: the usual output of models, and the smallest grammar.
-        vocabulary, layout = vocabulary_of(self.runtime.tokenizer), {"whitespace": "single", "property_order": "schema"}
+        # Property order of the schema, spacing and integers of json.dumps: the usual output of models, and the
+        # smallest grammar.
+        layout = {"whitespace": "single", "property_order": "schema", "integers": "plain"}
+        vocabulary = vocabulary_of(self.runtime.tokenizer)
         try:
             return compiler(target.bounded_schema(longest), vocabulary, **layout)
         except GrammarError:

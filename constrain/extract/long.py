@@ -187,7 +187,7 @@ class LongExtraction(Generic[T]):
     @cached_property
     def _part_target(self) -> Target[Any]:
         """The target of parts of the document; the same where its relaxed schema cannot be compiled."""
-        target: Target[Any] = Target(relaxed(self._target.schema))
+        target: Target[Any] = Target(relaxed(self._target.schema), exact_schema=relaxed(self._target.exact_schema))
         try:
             self._requests.count_min_tokens(target, self._sample)
         except GrammarError:

@@ -10,14 +10,13 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 import jsonschema_rs
 from pydantic import PydanticUserError, TypeAdapter, ValidationError
-from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
-from pydantic_core import core_schema
 
 from constrain.arguments import check_text, check_type
 from constrain.engine.pointers import pointer
 from constrain.errors import ArgumentError, ExtractionError, SchemaError
 from constrain.extract.bounds import bounded
 from constrain.extract.evidence import EVIDENCE, VERBATIM, Notes, Quotation, with_quotes, without_quotes
+from constrain.extract.type_schema import ExactSchema, RecordSchema
 
 T = TypeVar("T")
 
@@ -44,9 +43,10 @@ class Target(Generic[T]):
     """A schema, and the type that matching documents are parsed into.
 
     Attributes:
-        schema: the JSON Schema of records.
-        output_schema: the JSON Schema of what the model writes: where ``schema`` asks for evidence, it has an object of
-            quote and value.
+        schema: the JSON Schema of records, which the prompt contains.
+        exact_schema: the same with patterns for strings that the type would refuse otherwise.
+        output_schema: the JSON Schema of what the model writes: where ``exact_schema`` asks for evidence, it has an
+            object of quote and value.
         adapter: the type; ``None`` if the schema was given as a dict.
         has_quotes: whether it copies strings from the document.
 
@@ -55,12 +55,18 @@ class Target(Generic[T]):
             external reference; reports where.
     """
 
-    def __init__(self, schema: Mapping[str, Any], adapter: TypeAdapter[T] | None = None) -> None:
+    def __init__(
+        self,
+        schema: Mapping[str, Any],
+        adapter: TypeAdapter[T] | None = None,
+        exact_schema: Mapping[str, Any] | None = None,
+    ) -> None:
         check_type("the schema", schema, Mapping, "a dict", SchemaError)
         self.schema = dict(schema)
+        self.exact_schema = self.schema if exact_schema is None else dict(exact_schema)
         self.adapter = adapter
         self._validator = _validator(self.schema)
-        self.output_schema = with_quotes(self.schema)
+        self.output_schema = with_quotes(self.exact_schema)
         self._bounded: dict[int, dict[str, Any]] = {}
         self._output_validator = _validator(self.output_schema)
         written = json.dumps(self.output_schema)
@@ -85,7 +91,8 @@ class Target(Generic[T]):
             raise SchemaError(f"a schema is a dict or a type, not {what!r}")
         try:
             adapter = TypeAdapter(what)
-            return cls(adapter.json_schema(schema_generator=_GeneratedObjects), adapter)
+            schema, exact = (adapter.json_schema(schema_generator=each) for each in (RecordSchema, ExactSchema))
+            return cls(schema, adapter, exact)
         except PydanticUserError as error:
             reason, *_ = error.message.splitlines()
             raise SchemaError(f"{what!r} has no JSON Schema: {reason}") from error
@@ -224,62 +231,3 @@ def _message(error: jsonschema_rs.ValidationError) -> str:
 
 def _refuse_to_fetch(uri: str) -> NoReturn:
     raise LookupError(f"{uri} is not part of the schema, and nothing is fetched")
-
-
-class _GeneratedObjects(GenerateJsonSchema):
-    """Generates schemas for records that a model writes, rather than for JSON from anywhere.
-
-    - Objects have only the fields of their type, unless the type allows others: pydantic would drop the others.
-    - A field that may be ``None``, and is by default, is required: the model decides that a value is absent by writing
-      ``null``, which it does more reliably than leaving the field out.
-    - Decimals are numbers, with their limits of digits; pydantic would also accept any string.
-    """
-
-    def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
-        return _closed(super().model_schema(schema))
-
-    def dataclass_schema(self, schema: core_schema.DataclassSchema) -> JsonSchemaValue:
-        return _closed(super().dataclass_schema(schema))
-
-    def typed_dict_schema(self, schema: core_schema.TypedDictSchema) -> JsonSchemaValue:
-        return _closed(super().typed_dict_schema(schema))
-
-    def decimal_schema(self, schema: core_schema.DecimalSchema) -> JsonSchemaValue:
-        accepted = super().decimal_schema(schema)
-        number = next((kind for kind in accepted.get("anyOf", ()) if kind.get("type") == "number"), accepted)
-        limits = {key: limit for key, limit in _digit_limits(schema).items() if key not in number}
-        return number | limits
-
-    def field_is_required(
-        self,
-        field: core_schema.ModelField | core_schema.DataclassField | core_schema.TypedDictField,
-        total: bool,
-    ) -> bool:
-        return _is_none_by_default(field["schema"]) or super().field_is_required(field, total)
-
-
-def _digit_limits(schema: core_schema.DecimalSchema) -> JsonSchemaValue:
-    """Return keywords for the numbers of digits that a decimal may have, which JSON Schema does not count."""
-    limits: JsonSchemaValue = {}
-    places, digits = schema.get("decimal_places"), schema.get("max_digits")
-    if places is not None:
-        limits["multipleOf"] = 10**-places
-    if digits is not None:
-        limits["exclusiveMaximum"] = 10 ** max(0, digits - (places or 0))
-        limits["exclusiveMinimum"] = -limits["exclusiveMaximum"]
-    return limits
-
-
-def _closed(schema: JsonSchemaValue) -> JsonSchemaValue:
-    if "properties" in schema:
-        schema.setdefault("additionalProperties", False)
-    return schema
-
-
-def _is_none_by_default(schema: Any) -> bool:
-    """Whether ``None`` is the default of a field, and a valid value of it."""
-    if schema["type"] != "default" or schema.get("default", ...) is not None:
-        return False
-    while "schema" in schema and schema["type"] != "nullable":
-        schema = schema["schema"]
-    return schema["type"] in ("nullable", "any", "none")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from constrain.engine import Limits, compile_json_schema, grammar_cache
-from constrain.engine.grammar import FormatPolicy, PropertyOrder, WhitespacePolicy
+from constrain.engine.grammar import FormatPolicy, IntegerPolicy, PropertyOrder, WhitespacePolicy
 from constrain.filters.engine import ExLlamaV2EngineFilter, vocabulary_of
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ class ExLlamaV2JSONSchemaFilter(ExLlamaV2EngineFilter):
         model: the model whose tokens are filtered.
         tokenizer: its tokenizer.
         schema: the schema, as parsed JSON.
+        integers: as for :func:`constrain.engine.compile_json_schema`, but plain by default, since programs that read
+            the output expect integers.
         whitespace, property_order, lenient, formats, registry, sources, limits: as for
             :func:`constrain.engine.compile_json_schema`.
 
@@ -37,6 +39,7 @@ class ExLlamaV2JSONSchemaFilter(ExLlamaV2EngineFilter):
         *,
         whitespace: WhitespacePolicy = "bounded",
         property_order: PropertyOrder = "any",
+        integers: IntegerPolicy = "plain",
         lenient: bool = False,
         formats: FormatPolicy = "asserted",
         registry: Registry[Any] | None = None,
@@ -49,6 +52,7 @@ class ExLlamaV2JSONSchemaFilter(ExLlamaV2EngineFilter):
             vocabulary_of(tokenizer),
             whitespace=whitespace,
             property_order=property_order,
+            integers=integers,
             lenient=lenient,
             formats=formats,
             registry=registry,

@@ -52,9 +52,14 @@ class OutputFormat:
         """
         try:
             if isinstance(self.grammar, (dict, bool)):
-                # As most models write JSON: members in the order of the schema, and the spaces of json.dumps.
+                # As most models write JSON: members in the order of the schema, spaces and integers of json.dumps.
                 return grammar_cache.compile(
-                    compile_json_schema, self.grammar, vocabulary, whitespace="single", property_order="schema"
+                    compile_json_schema,
+                    self.grammar,
+                    vocabulary,
+                    whitespace="single",
+                    property_order="schema",
+                    integers="plain",
                 )
             if isinstance(self.grammar, re.Pattern):
                 return grammar_cache.compile(compile_regex, self.grammar, vocabulary)

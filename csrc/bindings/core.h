@@ -45,8 +45,8 @@ json::Value to_json(const py::handle& object, const Limits& limits);
 
 /// Collects the options of a schema. `retrieve` returns the documents that it refers to; it and `limits` must outlive
 /// the result.
-schema::Options schema_options(const py::object& whitespace, bool in_order, bool lenient, bool asserts_formats,
-                               const Limits& limits, std::map<std::string, std::string> sources,
+schema::Options schema_options(const py::object& whitespace, bool in_order, bool plain_integers, bool lenient,
+                               bool asserts_formats, const Limits& limits, std::map<std::string, std::string> sources,
                                const py::function& retrieve);
 
 /// One row of a packed bitmask owned by Python: a buffer of int32, or a CPU tensor.

@@ -61,11 +61,11 @@ schema::Retrieve retrieve_with(const py::function& retrieve, const Limits& limit
 
 }  // namespace
 
-schema::Options schema_options(const py::object& whitespace, bool in_order, bool lenient, bool asserts_formats,
-                               const Limits& limits, std::map<std::string, std::string> sources,
+schema::Options schema_options(const py::object& whitespace, bool in_order, bool plain_integers, bool lenient,
+                               bool asserts_formats, const Limits& limits, std::map<std::string, std::string> sources,
                                const py::function& retrieve) {
   const auto formats = asserts_formats ? schema::Formats::asserted : schema::Formats::dialect;
-  return {whitespace_of(whitespace),      in_order, lenient, formats, limits, std::move(sources),
+  return {whitespace_of(whitespace),      in_order, plain_integers, lenient, formats, limits, std::move(sources),
           retrieve_with(retrieve, limits)};
 }
 
@@ -126,12 +126,12 @@ void bind_compilers(py::module_& module) {
   module.def(
       "compile_json_schema",
       [](const py::object& schema, std::shared_ptr<const Vocabulary> vocabulary, const py::object& whitespace,
-         bool in_order, bool lenient, bool asserts_formats, const Limits& limits, const py::function& retrieve,
-         std::map<std::string, std::string> sources) {
+         bool in_order, bool plain_integers, bool lenient, bool asserts_formats, const Limits& limits,
+         const py::function& retrieve, std::map<std::string, std::string> sources) {
         const Deadline deadline(limits.max_seconds);
         json::Value value = to_json(schema, limits);
-        const schema::Options options =
-            schema_options(whitespace, in_order, lenient, asserts_formats, limits, std::move(sources), retrieve);
+        const schema::Options options = schema_options(whitespace, in_order, plain_integers, lenient, asserts_formats,
+                                                       limits, std::move(sources), retrieve);
         const py::gil_scoped_release release;
         const MemoryAccount::Scope scope(std::make_shared<MemoryAccount>(limits.max_memory));
         Grammar grammar;
@@ -146,8 +146,8 @@ void bind_compilers(py::module_& module) {
           throw;
         }
       },
-      py::arg("schema"), py::arg("vocabulary"), py::arg("whitespace"), py::arg("in_order"), py::arg("lenient"),
-      py::arg("asserts_formats"), py::arg("limits"), py::arg("retrieve"), py::arg("sources"));
+      py::arg("schema"), py::arg("vocabulary"), py::arg("whitespace"), py::arg("in_order"), py::arg("plain_integers"),
+      py::arg("lenient"), py::arg("asserts_formats"), py::arg("limits"), py::arg("retrieve"), py::arg("sources"));
 
   module.def(
       "compile_regex",

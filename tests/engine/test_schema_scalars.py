@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from constrain.engine import Vocabulary, compile_json_schema
+from constrain.errors import GrammarError
+
 Verify = Callable[..., None]
 
 NULL, BOOLEANS, INTEGERS = [None], [True, False], [0, 1, -1, 12, -120, 10**29, 1 - 10**30]
@@ -127,6 +130,25 @@ def test_integers_of_draft_4_have_no_fraction(verify: Verify) -> None:
     verify({**draft4, "type": "integer", "enum": [1, 2], "maximum": 1}, [b"1"], [b"1.0", b"2"])
     verify({**draft4, "enum": [1]}, [b"1", b"1.0"], [b"2.0"])
     verify({**draft4, "anyOf": [{"type": "integer"}, {"enum": [1]}]}, [b"7", b"1.0"], [b"7.0"])
+
+
+def test_plain_integers_have_no_fraction(verify: Verify, byte_vocab: Vocabulary) -> None:
+    plain = {"integers": "plain", "oracle": False}
+    verify({"type": "integer"}, [b"1", b"-20", b"0"], [b"1.0", b"0.0", b"1e2"], **plain)
+    verify({"type": ["integer", "null"], "minimum": 1}, [b"1", b"null"], [b"1.0", b"0"], **plain)
+    verify({"enum": [1, [2], {"a": 3}]}, [b"1", b"[2]", b'{"a": 3}'], [b"1.0", b"[2.0]", b'{"a": 3.0}'], **plain)
+    verify({"const": 12.0}, [b"12"], [b"12.0"], **plain)
+    verify(
+        {"type": "array", "items": {"type": "integer"}, "uniqueItems": True},
+        [b"[1, 2]"],
+        [b"[1, 1]", b"[1.0]"],
+        **plain,
+    )
+    verify({"type": "number"}, [b"1", b"1.0", b"1.5"], **plain)
+    grammar = compile_json_schema({"type": "integer"}, byte_vocab, integers="plain")
+    assert [entry.note for entry in grammar.report.narrowed] == ["integers are written without exponent and fraction"]
+    with pytest.raises(GrammarError, match="there is no integer policy 'short'; there are 'any' and 'plain'"):
+        compile_json_schema({"type": "integer"}, byte_vocab, integers="short")  # type: ignore[arg-type]
 
 
 def test_enum_with_other_keywords(verify: Verify) -> None:

@@ -33,14 +33,16 @@ def compile_constraint(
             in Lark's notation or in GBNF, which has ``::=``. Without meaning for ``"json_object"``.
         vocab: the vocabulary of the model.
         whitespace: for ``"json"`` and ``"json_object"``, as for :func:`~constrain.engine.compile_json_schema`. Members
-            are written in the order of the schema.
+            are written in the order of the schema, integers without fraction.
 
     Raises:
         GrammarError: the constraint is malformed, or cannot be enforced.
     """
     if kind in ("json", "json_object"):
         schema = {"type": "object"} if kind == "json_object" else _parsed(text)
-        return grammar_cache.compile(compile_json_schema, schema, vocab, whitespace=whitespace, property_order="schema")
+        return grammar_cache.compile(
+            compile_json_schema, schema, vocab, whitespace=whitespace, property_order="schema", integers="plain"
+        )
     if kind == "regex":
         return grammar_cache.compile(compile_regex, text, vocab)
     if kind == "choice":

@@ -26,7 +26,8 @@ class Compiler {
         grammar_(grammar),
         scalars_(grammar),
         document_(document),
-        normaliser_(document_, conjunctions_, findings_, options.lenient, options.limits, options.sources) {}
+        normaliser_(document_, conjunctions_, findings_, options.plain_integers, options.lenient, options.limits,
+                    options.sources) {}
 
   Findings run() && {
     build();

@@ -15,8 +15,9 @@ namespace constrain::schema {
 
 struct Options {
   json::Whitespace whitespace;
-  bool in_order = false;  ///< properties come in the order of the schema, not in any order
-  bool lenient = false;   ///< drops keywords that cannot be enforced, and reports them; else the schema is refused
+  bool in_order = false;        ///< properties come in the order of the schema, not in any order
+  bool plain_integers = false;  ///< integers are written without `.0`
+  bool lenient = false;  ///< drops keywords that cannot be enforced, and reports them; else the schema is refused
   Formats formats = Formats::asserted;
   Limits limits;
   std::map<std::string, std::string> sources = {};  ///< texts for `x-verbatim`, by name

@@ -58,8 +58,8 @@ Cells Normaliser::of_types(NodeId id, const Schema& schema) {
   if (integers && cells.numbers.empty()) {
     NumberRange& range = cells.numbers.emplace_back().range;
     range.integer = true;
-    if (document_.dialect(id).draft == Draft::draft4) range.max_digits_with_point = 0;
-    findings_.narrowed(id, "type", kPlainIntegers);
+    range.max_digits_with_point = document_.dialect(id).draft == Draft::draft4 ? 0 : digits_with_point();
+    report_integers(id, "type");
   }
   if (cells.empty()) invalid(id, "type", "a type, or a list of types, is needed");
   return cells;

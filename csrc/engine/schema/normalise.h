@@ -14,7 +14,8 @@
 namespace constrain::schema {
 
 // Text of the report for dropped values.
-inline constexpr const char* kPlainIntegers = "integers are written without exponent, and with no fraction but '.0'";
+inline constexpr const char* kPlainIntegers = "integers are written without exponent and fraction";
+inline constexpr const char* kPointIntegers = "integers are written without exponent, and with no fraction but '.0'";
 inline constexpr const char* kAgreedTexts = "only texts that all common validators accept";
 
 /// Converts schemas to cells, each literal once. Negation is pushed down to the keywords, as in Attouche et al.,
@@ -23,11 +24,12 @@ inline constexpr const char* kAgreedTexts = "only texts that all common validato
 class Normaliser {
  public:
   /// `sources` are the texts for `x-verbatim`.
-  Normaliser(Document& document, Conjunctions& conjunctions, Findings& findings, bool lenient, const Limits& limits,
-             const std::map<std::string, std::string>& sources)
+  Normaliser(Document& document, Conjunctions& conjunctions, Findings& findings, bool plain_integers, bool lenient,
+             const Limits& limits, const std::map<std::string, std::string>& sources)
       : document_(document),
         conjunctions_(conjunctions),
         findings_(findings),
+        plain_integers_(plain_integers),
         lenient_(lenient),
         limits_(limits),
         sources_(sources) {}
@@ -102,6 +104,10 @@ class Normaliser {
   Cells constant_value(NodeId id, const Value& value);
   Cells value(NodeId id, const Value& value);
   Cells other_than(NodeId id, const Value& value);
+  uint32_t digits_with_point() const { return plain_integers_ ? 0 : NumberRange().max_digits_with_point; }
+  void report_integers(NodeId id, const char* keyword) {
+    findings_.narrowed(id, keyword, plain_integers_ ? kPlainIntegers : kPointIntegers);
+  }
   static Cells other_strings(const std::vector<std::string>& words);
 
   ConjunctionId subschema(NodeId id, const Step& step, const Value& schema, bool negated = false);
@@ -144,7 +150,7 @@ class Normaliser {
   Document& document_;
   Conjunctions& conjunctions_;
   Findings& findings_;
-  bool lenient_;
+  bool plain_integers_, lenient_;
   Limits limits_;
   const std::map<std::string, std::string>& sources_;
   std::map<std::string, Content> verbatim_;  // by their ids

@@ -21,7 +21,7 @@ bool has_integer(const json::Value& value) {
 }  // namespace
 
 Cells Normaliser::constant_value(NodeId id, const Value& value) {
-  if (has_integer(value)) findings_.narrowed(id, "const", kPlainIntegers);
+  if (has_integer(value)) report_integers(id, "const");
   return this->value(document_.constant(id, {"const"}, value), value);
 }
 
@@ -29,7 +29,7 @@ Cells Normaliser::values(NodeId id, const char* keyword, const Value& list) {
   if (!list.is(Type::array)) invalid(id, keyword, "an array of values is needed");
   // All strings share one cell, and all numbers, so that large enums are one automaton.
   Cells any;
-  NumberCell numbers{.values = std::vector<Decimal>()};
+  NumberCell numbers{.range = {.max_digits_with_point = digits_with_point()}, .values = std::vector<Decimal>()};
   StringCell strings{.words = std::set<std::string>()};
   for (size_t i = 0; i < list.items.size(); ++i) {
     const Value& item = list.items[i];
@@ -43,7 +43,7 @@ Cells Normaliser::values(NodeId id, const char* keyword, const Value& list) {
   }
   if (!numbers.values->empty()) any.numbers.push_back(std::move(numbers));
   if (!strings.words->empty()) any.strings.push_back(std::move(strings));
-  if (has_integer(list)) findings_.narrowed(id, keyword, kPlainIntegers);
+  if (has_integer(list)) report_integers(id, keyword);
   return any;
 }
 
@@ -57,7 +57,8 @@ Cells Normaliser::value(NodeId id, const Value& value) {
       cells.booleans[value.boolean] = true;
       break;
     case Type::number:
-      cells.numbers.push_back({.values = std::vector{Decimal::parse(value.text)}});
+      cells.numbers.push_back(
+          {.range = {.max_digits_with_point = digits_with_point()}, .values = std::vector{Decimal::parse(value.text)}});
       break;
     case Type::string:
       cells.strings.push_back({.words = std::set{value.text}});

@@ -1,0 +1,128 @@
+"""JSON Schemas of Python types."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue
+from pydantic_core import core_schema
+
+from constrain.extract import type_patterns as patterns
+from constrain.extract.subschemas import with_subschemas
+
+
+class RecordSchema(GenerateJsonSchema):
+    """Generates schemas for records that a model writes, rather than for JSON from anywhere.
+
+    - Objects have only the fields of their type, unless the type allows others: pydantic would drop the others.
+    - A field that may be ``None``, and is by default, is required: the model decides that a value is absent by writing
+      ``null``, which it does more reliably than leaving the field out.
+    - Decimals are numbers, with their limits of digits; pydantic would also accept any string.
+    """
+
+    def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
+        return _closed(super().model_schema(schema))
+
+    def dataclass_schema(self, schema: core_schema.DataclassSchema) -> JsonSchemaValue:
+        return _closed(super().dataclass_schema(schema))
+
+    def typed_dict_schema(self, schema: core_schema.TypedDictSchema) -> JsonSchemaValue:
+        return _closed(super().typed_dict_schema(schema))
+
+    def decimal_schema(self, schema: core_schema.DecimalSchema) -> JsonSchemaValue:
+        accepted = super().decimal_schema(schema)
+        number = next((kind for kind in accepted.get("anyOf", ()) if kind.get("type") == "number"), accepted)
+        limits = {key: limit for key, limit in _digit_limits(schema).items() if key not in number}
+        return number | limits
+
+    def field_is_required(
+        self,
+        field: core_schema.ModelField | core_schema.DataclassField | core_schema.TypedDictField,
+        total: bool,
+    ) -> bool:
+        return _is_none_by_default(field["schema"]) or super().field_is_required(field, total)
+
+
+class ExactSchema(RecordSchema):
+    """Restricts strings to those that the type reads, as far as that does not depend on the time of day.
+
+    Pydantic's own schemas are wider: the schema of ``HttpUrl`` has the format ``uri``, for example.
+    """
+
+    def generate(self, schema: core_schema.CoreSchema, mode: JsonSchemaMode = "validation") -> JsonSchemaValue:
+        return _exact(super().generate(schema, mode))
+
+    def str_schema(self, schema: core_schema.StringSchema) -> JsonSchemaValue:
+        written = super().str_schema(schema)
+        return _with(written, patterns.STRIPPED) if schema.get("strip_whitespace") else written
+
+    def bytes_schema(self, schema: core_schema.BytesSchema) -> JsonSchemaValue:
+        written = super().bytes_schema(schema)
+        # Lengths of bytes are counted in UTF-8, those of strings in characters.
+        return _with(written, patterns.ASCII) if "max_length" in schema else written
+
+    def date_schema(self, schema: core_schema.DateSchema) -> JsonSchemaValue:
+        return _with(super().date_schema(schema), *patterns.date_bounds(schema))
+
+    def datetime_schema(self, schema: core_schema.DatetimeSchema) -> JsonSchemaValue:
+        if schema.get("tz_constraint") == "naive":
+            return {"type": "string", "pattern": patterns.NAIVE_DATETIME}
+        return super().datetime_schema(schema)
+
+    def complex_schema(self, schema: core_schema.ComplexSchema) -> JsonSchemaValue:
+        return _with(super().complex_schema(schema), patterns.COMPLEX)
+
+    def url_schema(self, schema: core_schema.UrlSchema) -> JsonSchemaValue:
+        return _with(super().url_schema(schema), patterns.url(schema.get("allowed_schemes")))
+
+    def multi_host_url_schema(self, schema: core_schema.MultiHostUrlSchema) -> JsonSchemaValue:
+        return _with(
+            super().multi_host_url_schema(schema) | {"format": "uri"}, patterns.url(schema.get("allowed_schemes"))
+        )
+
+    def dict_schema(self, schema: core_schema.DictSchema) -> JsonSchemaValue:
+        written = super().dict_schema(schema)
+        key = patterns.KEYS.get(schema["keys_schema"]["type"]) if "keys_schema" in schema else None
+        return {"propertyNames": {"pattern": key}} | written if key else written
+
+
+def _with(schema: JsonSchemaValue, *required: str) -> JsonSchemaValue:
+    """Return the schema of strings that match patterns as well; its own ``pattern`` stays."""
+    return {**schema, "allOf": [{"pattern": pattern} for pattern in required]} if required else schema
+
+
+def _exact(node: Mapping[str, Any]) -> JsonSchemaValue:
+    """Replace the formats whose types read less than JSON Schema allows, or that JSON Schema does not have."""
+    changed = with_subschemas(node, lambda place, child: _exact(child))
+    known = patterns.FORMATS.get(changed.get("format", ""))
+    if known is None:
+        return changed
+    return {key: value for key, value in changed.items() if key != "format"} | known
+
+
+def _digit_limits(schema: core_schema.DecimalSchema) -> JsonSchemaValue:
+    """Return keywords for the numbers of digits that a decimal may have, which JSON Schema does not count."""
+    limits: JsonSchemaValue = {}
+    places, digits = schema.get("decimal_places"), schema.get("max_digits")
+    if places is not None:
+        limits["multipleOf"] = 10**-places
+    if digits is not None:
+        limits["exclusiveMaximum"] = 10 ** max(0, digits - (places or 0))
+        limits["exclusiveMinimum"] = -limits["exclusiveMaximum"]
+    return limits
+
+
+def _closed(schema: JsonSchemaValue) -> JsonSchemaValue:
+    if "properties" in schema:
+        schema.setdefault("additionalProperties", False)
+    return schema
+
+
+def _is_none_by_default(schema: Any) -> bool:
+    """Whether ``None`` is the default of a field, and a valid value of it."""
+    if schema["type"] != "default" or schema.get("default", ...) is not None:
+        return False
+    while "schema" in schema and schema["type"] != "nullable":
+        schema = schema["schema"]
+    return schema["type"] in ("nullable", "any", "none")
