@@ -37,8 +37,8 @@ _AUTHORITY = rf"(?:[^/?#@,]*@)?(?:{_NAME}|{_IPV4})(?::{_PORT})?"
 _PATH = r"(?:[/?#].*)?"
 _SPECIAL = "ftp|https?|wss?"
 
-# Addresses that can be delivered to: names under top-level domains that are not reserved (RFC 6761), without labels that
-# would have to be decoded (RFC 5891, section 4.2.3.1).
+# Addresses that mail can be sent to: names under top-level domains that are not reserved (RFC 6761), without labels
+# that would have to be decoded (RFC 5891, section 4.2.3.1).
 _RESERVED = ("arpa", "invalid", "local", "localhost", "onion", "test")
 _NOT_RESERVED = f"(?!(?:{'|'.join(''.join(f'[{letter.upper()}{letter}]' for letter in name) for name in _RESERVED)})$)"
 _MAIL_LABEL = "(?!..--)[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
