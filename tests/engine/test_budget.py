@@ -353,7 +353,9 @@ def test_keys_are_judged_exactly(text: bytes, schema: Any, wide_vocab: Vocabular
             assert (token in within) == (needed_after(matcher, token) < budget), (budget, token)
 
 
-@pytest.mark.parametrize("schema", [{"type": "string"}, {"type": "string", "minLength": 4}, {"pattern": "^a"}], ids=str)
+@pytest.mark.parametrize(
+    "schema", [{}, {"minLength": 4}, {"pattern": "^a"}, {"minLength": 24, "maxLength": 24}, {"maxLength": 5}], ids=str
+)
 def test_strings_go_on_as_long_as_they_fit(schema: Any, wide_vocab: Vocabulary) -> None:
     """Also in the last tokens, and exactly: characters that a token leaves unfinished need more than others."""
     grammar = compile_json_schema({"type": "string", **schema}, wide_vocab, whitespace="compact")
@@ -370,6 +372,7 @@ def test_strings_go_on_as_long_as_they_fit(schema: Any, wide_vocab: Vocabulary) 
 NEAR_THE_END: list[tuple[Any, bytes]] = [
     ({"required": ["abc", "b", "kind"], "properties": {"abc": {"type": "string"}}}, b'{"abc":"x","b":0,"k'),
     ({"required": ["abc"], "properties": {"abc": {"type": "string", "minLength": 1}}}, b'{"abc":"xyz","q":1'),
+    ({"required": ["k"], "properties": {"k": {"type": "string", "minLength": 30, "maxLength": 30}}}, b'{"k":"xyz'),
 ]
 
 

@@ -11,13 +11,23 @@ namespace constrain {
 
 namespace {
 
-/// Steps of completions that may be measured for one mask.
-constexpr uint64_t kSteps = 4096;
+/// Steps of completions that may be measured for one mask, beside those of the text's own, and the frames they may
+/// make.
+constexpr uint64_t kSteps = 2048, kFrames = 131'072;
+
+/// Work for the tokens of one mask: nodes visited, and the frames after tokens times what one costs in nodes.
+constexpr uint64_t kMostWork = 100'000, kFrameWork = 3;
+
+/// Ends a walk that takes too much work.
+struct WalkedEnough {};
 
 /// If the budget exceeds twice the completion by less than kNear, and more than kMany tokens would have to be measured,
 /// tokens that stay in a wildcard region are refused: the text has to head for its end.
 constexpr uint64_t kNear = 32;
 constexpr size_t kMany = 4096;
+
+/// Most nodes of the trie of tokens that leave a counted text, which are walked.
+constexpr size_t kMaxLeaving = 16'384;
 
 /// Most bytes that a character may still need.
 constexpr uint64_t kRestOfCharacter = 3;
@@ -44,6 +54,17 @@ TriePtr unfinished_tokens(const Vocabulary& vocabulary) {
   return made;
 }
 
+/// Runs a walk; false if it took too much work.
+template <class Walk>
+bool finishes(const Walk& walk) {
+  try {
+    walk();
+    return true;
+  } catch (const WalkedEnough&) {
+    return false;
+  }
+}
+
 /// Sets a variable until the end of a scope.
 template <class T>
 class Restore {
@@ -65,6 +86,7 @@ BudgetedMasks::BudgetedMasks(const CompiledGrammar& grammar)
       walk_(grammar, scratch_, true),
       completions_(grammar, walk_.store(), walk_.registers()),
       stepper_(grammar, walk_.store(), walk_.registers()),
+      counted_(grammar, stepper_),
       bounds_(grammar),
       start_(walk_.store().make(StackTop{grammar.start(), 0, nullptr})),
       one_for_each_byte_(grammar.bytes_bound_tokens()) {
@@ -142,7 +164,9 @@ MaskPtr BudgetedMasks::leaving_at_once(const Configuration& from, uint64_t budge
   start(from, budget);
   if (others.mask->many) tokens_.add(others.mask->many);
   tokens_.add(others.mask->tokens);
-  walk_.run(select(others.undecided), 0, from.tops(), leaving);
+  // Tokens that are not reached are refused.
+  finishes([&] { walk_.run(select(others.undecided), 0, from.tops(), leaving); });
+  measure_pending();
   return listed(from);
 }
 
@@ -176,7 +200,17 @@ BudgetedMasks::Made BudgetedMasks::make(const Configuration& from, uint64_t budg
     return {.from = most_, .below = kInfinite, .mask = nullptr, .undecided = {}};
   }
   forget();
-  if (!walk_out_of_wildcard(from)) walk_.run(grammar_.vocabulary().trie(), 0, from.tops());
+  allow_work();
+  const bool finished = finishes([&] {
+    if (!walk_out_of_wildcard(from)) walk_.run(grammar_.vocabulary().trie(), 0, from.tops());
+  });
+  if (!finished) {
+    // Tokens that were not reached are refused.
+    guessed_ = true;
+    most_ = kInfinite;
+    walk_along_completion(from);
+  }
+  measure_pending();
   // Some possible tokens were refused for the representative, and not measured.
   if (!decided()) most_ = kInfinite;
   if (!guessed_) reach_[&from] = most_;
@@ -185,15 +219,18 @@ BudgetedMasks::Made BudgetedMasks::make(const Configuration& from, uint64_t budg
 
 void BudgetedMasks::start(const Configuration& from, uint64_t budget) {
   from_ = &from, budget_ = budget, measuring_ = guessed_ = false;
+  allow_work();
   last_.reset();
   tokens_.start(grammar_.vocabulary().mask_words());
   walk_.registers().indescribable = false;
   forget();
 }
 
+void BudgetedMasks::allow_work() { work_ = 0, most_work_ = walk_.visited + kMostWork; }
+
 /// Clears the results of the last walk.
 void BudgetedMasks::forget() {
-  walk_.tokens.clear(), walk_.undecided.clear();
+  walk_.tokens.clear(), walk_.undecided.clear(), pending_.clear();
   most_ = same_from_ = 0;
   same_below_ = kInfinite;
 }
@@ -222,10 +259,14 @@ bool BudgetedMasks::all_fit(const Configuration& from) {
   if (!growth) return false;
   most_ = within_top(top, growth->bytes);
   if (most_ > budget_) return false;
-  for (const uint32_t boundary : growth->boundary_nodes) {
-    if (top.parent) walk_.run(grammar_.vocabulary().trie(), boundary, top.parent->tops());
-  }
-  return most_ <= budget_ && !guessed_ && decided();
+  if (!top.parent) return true;
+  const bool finished = finishes([&] {
+    for (const uint32_t boundary : growth->boundary_nodes) {
+      walk_.run(grammar_.vocabulary().trie(), boundary, top.parent->tops());
+    }
+  });
+  measure_pending();
+  return finished && most_ <= budget_ && !guessed_ && decided();
 }
 
 /// Bounds the tokens needed after a token that stays in the top frame, whose completion then grows by `growth` bytes:
@@ -252,9 +293,9 @@ bool BudgetedMasks::walk_out_of_wildcard(const Configuration& from) {
     const uint64_t needed = need_in_wildcard(from, top, grammar_.max_growth(top.state, top.reg));
     if (needed < most || text.max_length == 0) most = needed, text = found;
   }
-  if (text.max_length == 0) return most > budget_ && walk_usual_text(from);
+  if (text.max_length == 0) return most > budget_ && (walk_usual_text(from) || walk_counted_text(from));
   const bool fits = most <= budget_;
-  if (!fits && walk_usual_text(from)) return true;
+  if (!fits && (walk_usual_text(from) || walk_counted_text(from))) return true;
   const TokenClassPtr within = vocabulary.token_class(text.characters);
   if (fits) {
     same_from(most);
@@ -302,7 +343,9 @@ void BudgetedMasks::walk_along_completion(const Configuration& from) {
     node = trie.child(node, *next);
     if (!node) return;
     at = &completions_.after_next_byte(*at);
-    if (trie.token[node] != kNoToken && admits(at->tops())) walk_.tokens.push_back(trie.token[node]);
+    if (trie.token[node] == kNoToken) continue;
+    const uint64_t need = completions_.measure(*at).tokens;
+    if (fits(Need{need, need})) walk_.tokens.push_back(trie.token[node]);
   }
 }
 
@@ -353,6 +396,44 @@ bool BudgetedMasks::walk_usual_text(const Configuration& from) {
   most_ = std::max(most_, most);
   walk_.run(select(usual->unlike), 0, from.tops());
   walk_.run(*within->leaving(usual->leaving, vocabulary), 0, from.tops());
+  return true;
+}
+
+/// Judges the tokens of a counted text together, those of one length at a time. Where longer ones do not fit, shorter
+/// ones are refused. False if there is no such text, or if many tokens leave it.
+bool BudgetedMasks::walk_counted_text(const Configuration& from) {
+  if (from.count > 1 || !one_for_each_byte_) return false;
+  const auto text = counted_.from(from.tops().front());
+  const bool indescribable = std::exchange(walk_.registers().indescribable, false);
+  if (!text || indescribable || (text->cut && text->after.size() < TokenClass::kLengthSteps.front())) return false;
+  const Vocabulary& vocabulary = grammar_.vocabulary();
+  const TokenClassPtr within = vocabulary.token_class(text->characters);
+  const TriePtr leaving = within->leaving(text->leaving, vocabulary);
+  if (leaving->nodes() > kMaxLeaving) return false;
+  uint64_t least = 1;
+  bool unfinished = false;
+  for (uint64_t length = 1; length <= text->after.size(); ++length) {
+    const Need need = measure(*walk_.store().make(text->after[length - 1]));
+    if (!fits(need)) least = length + 1;
+    if (!text->characters.beyond_ascii) continue;
+    const uint64_t most = add_lengths(need.most, kRestOfCharacter);
+    most_ = std::max(most_, most);
+    if (need.most > budget_) continue;
+    if (most <= budget_) {
+      same_from(most);
+    } else {
+      same_below(most);
+      unfinished = true;
+    }
+  }
+  if (least <= text->after.size()) {
+    within->add(text->endless ? WildcardRegion::kUnbounded : text->after.size(), tokens_);
+    if (least > 1) within->remove(least - 1, tokens_);
+  }
+  if (unfinished) walk_unfinished(from);
+  if (least > 1) walk_along_completion(from);
+  walk_.run(*leaving, 0, from.tops());
+  if (text->cut) walk_.run(*within->long_tokens(text->after.size(), vocabulary), 0, from.tops());
   return true;
 }
 
@@ -483,8 +564,33 @@ std::optional<StackTop> BudgetedMasks::any_text(const StackTop& top, std::vector
   return after;
 }
 
+/// Decides about the stack tops after a token by their bytes, or admits them until `measure_pending`.
 bool BudgetedMasks::admits(std::span<const StackTop> tops) {
-  const Need need = need_after(tops);
+  work_ += kFrameWork * tops.size();
+  if (walk_.visited + work_ > most_work_) throw WalkedEnough();
+  if (tops.size() > 1 || tops.front() != last_) {
+    std::vector<StackTop> all(tops.begin(), tops.end());
+    last_after_ = walk_.store().make(all);
+    last_need_ = bound(*last_after_);
+    last_ = tops.size() == 1 ? std::optional(tops.front()) : std::nullopt;
+  }
+  const bool open = last_need_.least <= budget_ && budget_ < last_need_.most;
+  if (open) pending_.push_back({walk_.tokens.size(), last_after_});
+  return open || fits(last_need_);
+}
+
+/// Measures the completions after tokens that were admitted so far, the shortest first: they are the likeliest to fit,
+/// and to be measured before the work is done.
+void BudgetedMasks::measure_pending() {
+  std::ranges::stable_sort(pending_, {}, [this](const Pending& one) { return completions_.cost(*one.after); });
+  for (const Pending& one : pending_) {
+    if (!fits(measure(*one.after))) walk_.tokens[one.token] = kNoToken;
+  }
+  std::erase(walk_.tokens, kNoToken);
+  pending_.clear();
+}
+
+bool BudgetedMasks::fits(const Need& need) {
   most_ = std::max(most_, need.most);
   const bool fits = need.most <= budget_;
   if (fits) {
@@ -495,30 +601,24 @@ bool BudgetedMasks::admits(std::span<const StackTop> tops) {
   return fits;
 }
 
-BudgetedMasks::Need BudgetedMasks::need_after(std::span<const StackTop> tops) {
-  if (tops.size() == 1 && tops.front() == last_) return last_need_;
-  std::vector<StackTop> all(tops.begin(), tops.end());
-  const Need need = measure(*walk_.store().make(all));
-  if (tops.size() == 1) last_ = tops.front(), last_need_ = need;
-  return need;
-}
-
-/// Bounds the need by bytes before it measures tokens: one token for each byte is enough, and fewer than one for
-/// `longest_token` bytes is not.
-BudgetedMasks::Need BudgetedMasks::measure(const Configuration& at) {
+/// Bounds the need by bytes: one token for each byte is enough, and fewer than one for `longest_token` bytes is not.
+BudgetedMasks::Need BudgetedMasks::bound(const Configuration& at) {
   const uint64_t bytes = completions_.cost(at);
   if (bytes_fit(bytes, budget_)) return {0, bytes};
-  const uint64_t least = bytes / std::max<uint64_t>(1, grammar_.vocabulary().longest_token());
-  if (least > budget_) return {least, kInfinite};
+  return {bytes / std::max<uint64_t>(1, grammar_.vocabulary().longest_token()), kInfinite};
+}
+
+BudgetedMasks::Need BudgetedMasks::measure(const Configuration& at) {
+  const Need need = bound(at);
+  if (need.most <= budget_ || budget_ < need.least) return need;
   if (!measuring_) {
     // The first token of the current completion is always measured.
-    completions_.start_round(completions_.measure(*from_).bytes + 1 + kSteps);
-    completions_.measure_within(*from_);
+    completions_.start_round(*from_, kSteps, kFrames);
     measuring_ = true;
   }
   if (const auto length = completions_.measure_within(at)) return {length->tokens, length->tokens};
   guessed_ = true;
-  return {least, one_for_each_byte_ ? bytes : kInfinite};
+  return need;
 }
 
 }  // namespace constrain

@@ -13,6 +13,7 @@
 
 #include "engine/completion/completion_bounds.h"
 #include "engine/completion/completions.h"
+#include "engine/completion/counted_text.h"
 #include "engine/grammar/recent_cache.h"
 #include "engine/masks/compiled_grammar.h"
 #include "engine/masks/trie_walk.h"
@@ -24,7 +25,8 @@ namespace constrain {
 ///
 /// A token is allowed if the shortest completion after it still fits. The first token of the current completion always
 /// fits, so a text whose completion fits at the start can be completed whichever allowed tokens are sampled. If tokens
-/// lead to too many different completions to measure, some are allowed only if one token for each byte would fit.
+/// lead to too many different completions to measure, the longest are allowed only if one token for each byte would
+/// fit; if they take too much work to walk, the last are refused.
 ///
 /// Threads share it: callers of anything but `full` hold `mutex`. Its configurations are its own; those of a matcher
 /// are mapped to them by replaying the text.
@@ -63,7 +65,7 @@ class BudgetedMasks final : public SharedStage {
   void measure_bytes();
 
  private:
-  static constexpr size_t kMaxBytes = size_t{32} << 20;
+  static constexpr size_t kMaxBytes = size_t{8} << 20;
 
   /// Bounds on the number of tokens of a completion.
   struct Need {
@@ -74,6 +76,11 @@ class BudgetedMasks final : public SharedStage {
     uint64_t from, below;
     MaskPtr mask;                    ///< null if every token fits
     std::vector<TokenId> undecided;  ///< tokens about which configurations with this representative may differ
+  };
+  /// A token in `walk_.tokens`, by its index, about which a measurement decides.
+  struct Pending {
+    size_t token;
+    const Configuration* after;
   };
   /// Text of a wildcard region that leads to one configuration, whatever it is, if it has none of the tokens in
   /// `unlike`.
@@ -87,11 +94,14 @@ class BudgetedMasks final : public SharedStage {
   Made find_or_make(const Configuration& from, uint64_t budget);
   Made make(const Configuration& from, uint64_t budget);
   void start(const Configuration& from, uint64_t budget);
+  void allow_work();
   void forget();
   Trie select(const std::vector<TokenId>& tokens) const;
   MaskPtr listed(const Configuration& from);
   bool admits(std::span<const StackTop> tops);
-  Need need_after(std::span<const StackTop> tops);
+  bool fits(const Need& need);
+  void measure_pending();
+  Need bound(const Configuration& at);
   Need measure(const Configuration& at);
   void same_from(uint64_t budget) { same_from_ = std::max(same_from_, budget); }
   void same_below(uint64_t budget) { same_below_ = std::min(same_below_, budget); }
@@ -103,6 +113,7 @@ class BudgetedMasks final : public SharedStage {
   uint64_t need_in_wildcard(const Configuration& from, const StackTop& top, uint64_t growth);
   void walk_unfinished(const Configuration& from);
   bool walk_usual_text(const Configuration& from);
+  bool walk_counted_text(const Configuration& from);
   std::optional<UsualText> usual_text(const Configuration& from);
   bool list_unlike(const Configuration& from, std::vector<TokenId>& unlike);
   void add_beginnings(const std::vector<std::string>& texts, std::vector<TokenId>& out) const;
@@ -118,6 +129,7 @@ class BudgetedMasks final : public SharedStage {
   TrieWalk walk_;
   Completions completions_;
   Stepper stepper_;
+  CountedTextFinder counted_;
   CompletionBounds bounds_;
   std::vector<StackTop> tops_;
   const Configuration* start_;
@@ -125,13 +137,16 @@ class BudgetedMasks final : public SharedStage {
   std::atomic<size_t> bytes_{0};
   std::unordered_map<const Configuration*, uint64_t> reach_;  // most tokens needed after any allowed token
   RecentCache<Made> made_;
-  std::optional<StackTop> last_;             // the last measured stack ...
-  Need last_need_{};                         // ... and its need
-  const Configuration* from_ = nullptr;      // start of the walk
-  uint64_t budget_ = 0, most_ = 0;           // ... its budget, and an upper bound on the need after any of its tokens
-  uint64_t same_from_ = 0, same_below_ = 0;  // ... the budgets for which the outcome is the same
-  bool measuring_ = false;                   // ... true once completions are measured, and not only their bytes
-  bool guessed_ = false;                     // ... true if some completion was not measured
+  std::vector<Pending> pending_;
+  std::optional<StackTop> last_;               // the last stack top that was alone ...
+  const Configuration* last_after_ = nullptr;  // ... its configuration
+  Need last_need_{};                           // ... and bounds on its need
+  const Configuration* from_ = nullptr;        // start of the walk
+  uint64_t budget_ = 0, most_ = 0;             // ... its budget, and an upper bound on the need after any of its tokens
+  uint64_t same_from_ = 0, same_below_ = 0;    // ... the budgets for which the outcome is the same
+  uint64_t work_ = 0, most_work_ = 0;          // ... the work for the frames after its tokens, and its limit
+  bool measuring_ = false;                     // ... true once completions are measured, and not only their bytes
+  bool guessed_ = false;                       // ... true if some completion was not measured
   TokenSet tokens_;
 };
 

@@ -29,6 +29,13 @@ Completions::Length Completions::measure(const Configuration& from) {
   return step(&from).length;
 }
 
+void Completions::start_round(const Configuration& from, uint64_t steps, uint64_t frames) {
+  ++round_;
+  left_ = most_work_ = kInfinite;
+  measure_within(from);
+  left_ = steps, work_ = 0, most_work_ = frames;
+}
+
 std::optional<Completions::Length> Completions::measure_within(const Configuration& from) {
   const uint64_t others = store_.work();
   store_.start_work(work_);

@@ -1,6 +1,7 @@
 // Shortest completions of texts: byte by byte, and their number of tokens.
 #pragma once
 
+#include <memory_resource>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -29,9 +30,9 @@ class Completions {
   };
   Length measure(const Configuration& from);
 
-  /// Begins a round of `measure_within` calls, which together visit at most `steps` steps, and take about half of the
-  /// work of a mask, besides that of the caller.
-  void start_round(uint64_t steps) { ++round_, left_ = steps, work_ = 0; }
+  /// Begins a round of `measure_within` calls, which together visit at most `steps` steps and make about `frames`
+  /// frames, besides the completion of `from`. The work is not charged to the caller.
+  void start_round(const Configuration& from, uint64_t steps, uint64_t frames);
 
   /// Measures within the steps and the work of the round; none once these are used up, unless the completion runs into
   /// one measured in this round. Steps cached in earlier rounds are charged again, so that the outcome does not depend
@@ -67,7 +68,7 @@ class Completions {
   std::optional<Length> follow_within(const Configuration& from);
   Step* cached_step(const Configuration* at);
   Step& step(const Configuration* at);
-  bool round_is_over() const { return left_ == 0 || store_.work() > store_.max_work() / 2; }
+  bool round_is_over() const { return left_ == 0 || store_.work() > most_work_; }
   Step first_step(const Configuration& at);
   ByteSet likely_bytes(const Configuration& at) const;
   void measure_steps(const std::vector<Step*>& way, Step* end);
@@ -79,11 +80,13 @@ class Completions {
   Registers& registers_;
   Stepper stepper_;
   std::vector<StackTop> tops_;
-  std::unordered_map<const Configuration*, Step> steps_;
+  std::pmr::monotonic_buffer_resource memory_;  // large caches are dropped at once
+  std::pmr::unordered_map<const Configuration*, Step> steps_{&memory_};
   Costs costs_;
   uint32_t round_ = 0;
-  uint64_t left_ = 0;  // steps left in this round
-  uint64_t work_ = 0;  // frames made in this round
+  uint64_t left_ = 0;       // steps left in this round
+  uint64_t work_ = 0;       // frames made in this round
+  uint64_t most_work_ = 0;  // ... and their limit
 };
 
 }  // namespace constrain

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <memory_resource>
 #include <span>
 #include <unordered_set>
 #include <vector>
@@ -85,7 +86,8 @@ class ConfigurationStore {
   uint64_t max_work_;
   uint64_t work_ = 0;
   uint32_t lowest_ = std::numeric_limits<uint32_t>::max();
-  std::unordered_set<const Configuration*, Hash, Equal> interned_;
+  std::pmr::monotonic_buffer_resource memory_;  // large sets are dropped at once
+  std::pmr::unordered_set<const Configuration*, Hash, Equal> interned_{&memory_};
 };
 
 /// Advances stack tops over bytes.

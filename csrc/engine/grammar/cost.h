@@ -1,6 +1,7 @@
 // Cost of the shortest completion of a text.
 #pragma once
 
+#include <memory_resource>
 #include <unordered_map>
 
 #include "engine/grammar/configuration.h"
@@ -20,7 +21,8 @@ class Costs {
 
  private:
   const ParseTable& grammar_;
-  std::unordered_map<const Configuration*, uint64_t> cache_;
+  std::pmr::monotonic_buffer_resource memory_;  // large caches are dropped at once
+  std::pmr::unordered_map<const Configuration*, uint64_t> cache_{&memory_};
 };
 
 }  // namespace constrain

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <memory_resource>
 #include <span>
 #include <unordered_set>
 
@@ -107,7 +108,8 @@ class Registers {
 
   Arena& arena_;
   bool interning_;
-  std::unordered_set<Entry, Hash> entries_;
+  std::pmr::monotonic_buffer_resource memory_;  // large sets are dropped at once
+  std::pmr::unordered_set<Entry, Hash> entries_{&memory_};
 };
 
 }  // namespace constrain

@@ -4,6 +4,7 @@
 #include <map>
 #include <numeric>
 
+#include "engine/base/bits.h"
 #include "engine/base/lengths.h"
 #include "engine/text/utf8.h"
 #include "engine/tokens/vocabulary.h"
@@ -168,6 +169,20 @@ void TokenClass::add(uint64_t max_length, TokenSet& tokens) const {
     if (one.characters > max_length) return;
     tokens.add(one.token);
   }
+}
+
+void TokenClass::remove(uint64_t max_length, TokenSet& tokens) const {
+  std::vector<TokenId> list;
+  if (!up_to_length_.empty()) {
+    const TokenBits& bits = *up_to_length_[std::min<size_t>(max_length, up_to_length_.size() - 1)];
+    bits::for_each(
+        bits.words.size(), [&](size_t i) { return bits.words[i]; },
+        [&](size_t token) { list.push_back(static_cast<TokenId>(token)); });
+  }
+  for (const Member& one : members_) {
+    if (one.characters <= max_length) list.push_back(one.token);
+  }
+  tokens.remove(list);
 }
 
 TriePtr TokenClass::leaving(const ByteSet& bytes, const Vocabulary& vocabulary) const {

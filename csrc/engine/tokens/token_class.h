@@ -25,6 +25,9 @@ class TokenClass {
   /// Adds the tokens that stay and have at most `max_length` characters.
   void add(uint64_t max_length, TokenSet& tokens) const;
 
+  /// Removes the tokens that `add` adds.
+  void remove(uint64_t max_length, TokenSet& tokens) const;
+
   /// Number of tokens that stay, of any length.
   size_t count() const { return count_; }
 
