@@ -65,6 +65,19 @@ SCHEMAS: list[Any] = [
     {"enum": ["long alternative", "lo", {"k": [None, 12]}, "🙂🙂"]},
     {"type": "string", "format": "date-time"},
 ]
+INNER = {
+    "type": "object",
+    "required": [letter * 9 for letter in "abcd"],
+    "properties": {letter * 9: {"type": "integer"} for letter in "abcd"},
+    "additionalProperties": False,
+}
+NESTED = {
+    "type": "object",
+    "required": ["first"],
+    "properties": {"first": INNER, "other": INNER},
+    "additionalProperties": False,
+}
+SCHEMAS.append(NESTED)
 REGEXES = ["a|b{30}", "(ab|c)+d", r"[a-z]{3,9}(, [a-z]{3,9})*\.", r"\d{4}-(0[1-9]|1[0-2])"]
 LARK = ['start: "(" start ")" | "x"', 'start: WORD ("," WORD)*\nWORD: /[a-z]{2,5}/\nWS: " "+\n%ignore WS']
 
@@ -129,7 +142,7 @@ def test_documents_of_larger_schemas_end_in_time(path: Path, bpe_vocab: Vocabula
 @pytest.mark.parametrize("schema", SCHEMAS, ids=lambda schema: str(schema)[:40])
 def test_a_token_is_allowed_where_a_completion_still_fits(schema: Any, bpe_vocab: Vocabulary) -> None:
     grammar, rng = compile_json_schema(schema, bpe_vocab), random.Random(0)
-    for extra in (0, 1, 2, 5, 40):
+    for extra in (0, 1, 2, 5, 40, 90):
         matcher = grammar.matcher()
         budget = matcher.min_tokens() + extra
         for _ in range(8):
@@ -215,6 +228,17 @@ def test_a_generous_budget_changes_nothing(bpe_vocab: Vocabulary) -> None:
     for part in [b"", b"{", b'"', b"na", b'me":"', b'x","', b"free", b'":', b'"te', b'xt",']:
         assert matcher.accept_bytes(part)
         assert tokens_of(matcher, bpe_vocab, 10_000) == tokens_of(matcher, bpe_vocab)
+
+
+def test_frames_need_little_more_after_a_token(bpe_vocab: Vocabulary) -> None:
+    """A budget that leaves enough for what one token may begin is not looked at closer."""
+    grammar = compile_json_schema(NESTED, bpe_vocab, whitespace="compact")
+    matcher = grammar.matcher()
+    for byte in b'{"first":{"aaaaaaaaa":1,"bbbbbbbbb":2,':
+        allowed, before = tokens_of(matcher, bpe_vocab), grammar.counters["nodes_visited"]
+        assert tokens_of(matcher, bpe_vocab, len(matcher.completion()) + 180) == allowed
+        assert grammar.counters["nodes_visited"] == before
+        assert matcher.accept_bytes(bytes([byte]))
 
 
 def test_budgets_of_a_batch(bpe_vocab: Vocabulary) -> None:

@@ -4,14 +4,11 @@
 
 namespace constrain {
 
-void CompletionBounds::Bounds::unite(const Bounds& other) {
-  waiting = std::max(waiting, other.waiting);
-  opened = std::max(opened, other.opened);
-}
-
-uint64_t CompletionBounds::after_any_token(const Configuration& from) {
-  const Bounds& frames = of(from);
-  return add_lengths(add_lengths(frames.waiting, frames.opened), grammar_.max_on_top(grammar_.counters().built.load()));
+bool CompletionBounds::surely_fit(const Configuration& from, uint64_t budget) {
+  if (!grammar_.bytes_bound_tokens()) return false;
+  const uint64_t on_top = grammar_.max_on_top(grammar_.counters().built.load());
+  return add_lengths(of(from, any_).after, on_top) <= budget ||
+         add_lengths(of(from, measured_).after, on_top) <= budget;
 }
 
 uint64_t CompletionBounds::on_top(const StackTop& top) {
@@ -20,46 +17,51 @@ uint64_t CompletionBounds::on_top(const StackTop& top) {
   if (!*inside) return add_lengths(grammar_.max_waiting(top.state), grammar_.max_on_top(top.state));
   uint64_t own = 0;
   for (const StackTop& within : (*inside)->tops()) own = std::max(own, grammar_.max_on_top(within.state));
-  return add_lengths(grammar_.max_waiting(top.state), add_lengths(of(**inside).waiting, own));
+  return add_lengths(grammar_.max_waiting(top.state), add_lengths(of(**inside, any_).now, own));
 }
 
-const CompletionBounds::Bounds& CompletionBounds::of(const Configuration& configuration) {
-  if (const auto it = cache_.find(&configuration); it != cache_.end()) return it->second;
+const FrameBounds& CompletionBounds::of(const Configuration& configuration, Cache& cache) const {
+  if (const auto it = cache.find(&configuration); it != cache.end()) return it->second;
   // Stacks may be thousands of frames high: an explicit work list visits each node once, parents first.
   std::vector<const Configuration*> pending{&configuration};
   while (!pending.empty()) {
     const Configuration* at = pending.back();
     const size_t before = pending.size();
-    Bounds all;
+    FrameBounds all;
     for (const StackTop& top : at->tops()) {
-      if (const auto bounds = find(top, pending)) all.unite(*bounds);
+      const auto bounds = find(top, cache, pending);
+      if (bounds) all = {std::max(all.now, bounds->now), std::max(all.after, bounds->after)};
     }
     if (pending.size() > before) continue;
-    cache_[at] = all;
+    cache[at] = all;
     pending.pop_back();
   }
-  return cache_.at(&configuration);
+  return cache.at(&configuration);
 }
 
 /// Returns the bounds of a stack; none, after appending its parts to `missing`, if these have no bounds yet.
-std::optional<CompletionBounds::Bounds> CompletionBounds::find(const StackTop& top,
-                                                               std::vector<const Configuration*>& missing) const {
-  Bounds found{grammar_.max_waiting(top.state), grammar_.max_opened(top.state)};
+std::optional<FrameBounds> CompletionBounds::find(const StackTop& top, const Cache& cache,
+                                                  std::vector<const Configuration*>& missing) const {
   const auto inside = grammar_.embedded(top.state, top.reg);
-  if (!inside) found.waiting = kInfinite;
-  bool complete = true;
-  for (const Configuration* part : {top.parent, inside.value_or(nullptr)}) {
-    if (!part) continue;
-    const auto cached = cache_.find(part);
-    if (cached == cache_.end()) {
+  if (!inside) return FrameBounds{kInfinite, kInfinite};
+  FrameBounds parent, within;
+  const size_t before = missing.size();
+  const auto look_up = [&](const Configuration* part, FrameBounds& found) {
+    if (!part) return;
+    const auto cached = cache.find(part);
+    if (cached == cache.end()) {
       missing.push_back(part);
-      complete = false;
-      continue;
+    } else {
+      found = cached->second;
     }
-    found.waiting = add_lengths(found.waiting, cached->second.waiting);
-    found.opened = std::max(found.opened, cached->second.opened);
-  }
-  return complete ? std::optional(found) : std::nullopt;
+  };
+  look_up(top.parent, parent), look_up(*inside, within);
+  if (missing.size() > before) return std::nullopt;
+  // What an embedded text needs from its array is bounded over all states only.
+  const FrameBounds own = grammar_.frame_bounds(top.state, top.reg, &cache == &measured_ && !*inside);
+  const uint64_t here = std::max(own.after, add_lengths(own.now, within.after));
+  return FrameBounds{add_lengths(own.now, add_lengths(within.now, parent.now)),
+                     std::max(add_lengths(here, parent.now), parent.after)};
 }
 
 }  // namespace constrain

@@ -144,10 +144,13 @@ uint64_t ParseTable::max_waiting(StateId state) const {
   return bounds().waiting(slot(state).id);
 }
 
-uint64_t ParseTable::max_opened(StateId state) const {
-  if (state == kDone) return 0;
+FrameBounds ParseTable::frame_bounds(StateId state, Reg reg, bool measured) const {
+  if (state == kDone) return {};
   const auto lock = this->lock();
-  return bounds().opened(slot(state).id);
+  const Slot& slot = this->slot(state);
+  const uint64_t waiting = bounds().waiting(slot.id);
+  const uint64_t now = measured && waiting > 0 ? slot.rule->remaining(slot.local, reg, lengths_) : waiting;
+  return {now, bounds().after_token(slot.id, now)};
 }
 
 uint64_t ParseTable::max_on_top(uint64_t masks) const {

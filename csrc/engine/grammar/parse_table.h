@@ -95,9 +95,12 @@ class ParseTable {
   /// Calls CompletionHints::max_growth of a frame.
   uint64_t max_growth(StateId state, Reg reg) const;
 
+  /// Bounds of RuleBounds on a frame, with all the frames that one token may push on it: for any state of its rule, or
+  /// for this one if it is `measured`.
+  FrameBounds frame_bounds(StateId state, Reg reg, bool measured) const;
+
   /// Bounds of RuleBounds: for a frame in `state`, and for top frames after `masks` masks were built.
   uint64_t max_waiting(StateId state) const;
-  uint64_t max_opened(StateId state) const;
   uint64_t max_on_top(uint64_t masks) const;
   uint64_t max_on_top(StateId state) const;
   uint64_t max_to_differ(StateId state) const;

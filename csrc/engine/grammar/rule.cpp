@@ -39,6 +39,8 @@ bool MaskHints::skip_wildcard(Local, Reg&, Registers&, std::vector<std::string>&
 
 uint64_t CompletionHints::max_remaining(RuleBounds&) { return kInfinite; }
 
+uint64_t CompletionHints::max_begun(RuleBounds&) { return kInfinite; }
+
 uint64_t CompletionHints::max_to_differ(RuleBounds&) { return kInfinite; }
 
 uint64_t CompletionHints::max_growth(Local, Reg, const Lengths&) { return kInfinite; }

@@ -11,6 +11,9 @@ namespace {
 /// Tokens with more opening brackets get no bound.
 constexpr uint32_t kMaxBrackets = 16;
 
+/// Most bytes by which what separates members may delay the end of a frame: a comma, white space, an escape under way.
+constexpr uint64_t kSeparators = 12;
+
 /// Nesting of rules beyond which no bound is searched.
 constexpr uint32_t kMaxDepth = 200;
 
@@ -21,6 +24,7 @@ RuleBounds::RuleBounds(const ParseTable& grammar, const Grammar& rules, const Le
       rules_(rules),
       lengths_(lengths),
       waiting_(rules.rules.size()),
+      begun_(rules.rules.size()),
       opened_(rules.rules.size()),
       callees_(rules.rules.size()) {
   for (RuleId rule = 0; rule < rules.rules.size(); ++rule) {
@@ -28,7 +32,10 @@ RuleBounds::RuleBounds(const ParseTable& grammar, const Grammar& rules, const Le
     callees_[rule] = rules.rules[rule]->callees();
     std::erase_if(callees_[rule], [&](RuleId callee) { return lengths[callee] == kInfinite; });
     (callees_[rule].empty() ? others_ : nesting_).push_back(rule);
-    if (!callees_[rule].empty()) waiting_[rule] = rules.rules[rule]->completion_hints().max_remaining(*this);
+    if (callees_[rule].empty()) continue;
+    CompletionHints& hints = rules.rules[rule]->completion_hints();
+    waiting_[rule] = hints.max_remaining(*this);
+    begun_[rule] = hints.max_begun(*this);
   }
   const uint32_t brackets = grammar.tokens().max_brackets;
   if (brackets > kMaxBrackets) {
@@ -50,6 +57,13 @@ uint64_t RuleBounds::to_differ(RuleId rule) {
 
 uint64_t RuleBounds::count_values(RuleId rule) const { return grammar_.count_values_of(rule); }
 
+/// A frame that has called others needs what it needed before; else it may have begun more.
+uint64_t RuleBounds::after_token(RuleId rule, uint64_t remaining, uint64_t opened) const {
+  if (begun_[rule] == kInfinite) return add_lengths(waiting_[rule], opened);
+  const uint64_t most = add_lengths(add_lengths(remaining, kSeparators), std::max(begun_[rule], opened));
+  return std::min(most, add_lengths(waiting_[rule], opened));
+}
+
 /// Lets tokens open one more frame. Rules whose frames are popped at once are followed within the same round.
 void RuleBounds::open_one_more() {
   const std::vector<uint64_t> before = opened_;
@@ -59,7 +73,7 @@ void RuleBounds::open_one_more() {
       uint64_t most = opened_[rule];
       for (const RuleId callee : callees_[rule]) {
         const bool stays = waiting_[callee] > 0;
-        most = std::max(most, stays ? add_lengths(waiting_[callee], before[callee]) : opened_[callee]);
+        most = std::max(most, stays ? after_token(callee, lengths_[callee], before[callee]) : opened_[callee]);
       }
       grew |= most > opened_[rule];
       opened_[rule] = most;

@@ -8,6 +8,12 @@
 
 namespace constrain {
 
+/// Bytes that suffice to complete a frame or a stack, but for a top frame of a rule without calls.
+struct FrameBounds {
+  uint64_t now = 0;    ///< ... as it is
+  uint64_t after = 0;  ///< ... and after any next token
+};
+
 /// Bounds completions for the rules of one grammar. Frames of *nesting* rules wait as parents of what they call; rules
 /// without calls have only top frames, one on each stack.
 ///
@@ -32,8 +38,9 @@ class RuleBounds {
   /// Most bytes from a frame of a nesting rule to its end, without its callees; 0 for other rules.
   uint64_t waiting(RuleId rule) const { return waiting_[rule]; }
 
-  /// Most bytes of all nesting frames together that one token may push on a frame of the rule.
-  uint64_t opened(RuleId rule) const { return opened_[rule]; }
+  /// Most bytes, one token later, to the end of a nesting frame that needs `remaining` ones, and of all the frames that
+  /// the token pushes on it.
+  uint64_t after_token(RuleId rule, uint64_t remaining) const { return after_token(rule, remaining, opened_[rule]); }
 
   /// Most bytes to the end of a top frame, over all rules without calls and all states that masks have met. `masks` is
   /// the number of masks built so far.
@@ -43,12 +50,14 @@ class RuleBounds {
   uint64_t on_top_of(RuleId rule);
 
  private:
+  uint64_t after_token(RuleId rule, uint64_t remaining, uint64_t opened) const;
   void open_one_more();
 
   const ParseTable& grammar_;
   const Grammar& rules_;
   const Lengths& lengths_;
-  std::vector<uint64_t> waiting_, opened_;
+  std::vector<uint64_t> waiting_, begun_;
+  std::vector<uint64_t> opened_;  // most bytes of all nesting frames together that one token may push on a frame
   std::vector<RuleId> nesting_, others_;
   std::unordered_map<RuleId, uint64_t> to_differ_;
   uint32_t depth_ = 0;                        // recursion of `to_differ`

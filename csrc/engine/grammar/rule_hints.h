@@ -85,6 +85,10 @@ class CompletionHints {
   /// the frame ends with what it calls, the bound is 0.
   virtual uint64_t max_remaining(RuleBounds& bounds);
 
+  /// Most bytes of what one token may begin in a frame that does not need it, such as a member; kInfinite if there is
+  /// no bound, or if that may make more of them necessary.
+  virtual uint64_t max_begun(RuleBounds& bounds);
+
   /// The configuration that the register follows on top of the frame, or null; none once `max_remaining` need not hold.
   /// Thread-safe.
   virtual std::optional<const Configuration*> embedded(Local /*state*/, Reg /*reg*/) const { return nullptr; }

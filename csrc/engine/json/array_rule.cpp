@@ -305,12 +305,22 @@ uint64_t ArrayRule::max_remaining(RuleBounds& bounds) {
   const Lengths& lengths = bounds.lengths();
   if (whitespace_.indents()) return kInfinite;
   if (distinct_) return max_distinct(bounds);
-  uint64_t longest = 0;
-  for (const RuleId item : callees()) longest = std::max(longest, lengths[item] == kInfinite ? 0 : lengths[item]);
+  const uint64_t longest = longest_item(lengths);
   // A token may begin one item that was not needed.
   const uint64_t items = tallied() ? max_needed(unpack(0), 1) : spec_.min;
   const uint64_t sum = tallied() ? multiply_lengths(items, longest) : items_length(0, items, lengths);
   return add_lengths(sum, add_lengths(longest, add_lengths(items, kBrackets)));
+}
+
+uint64_t ArrayRule::max_begun(RuleBounds& bounds) {
+  return whitespace_.indents() || tallied() ? kInfinite : longest_item(bounds.lengths());
+}
+
+/// Bytes of the longest shortest item.
+uint64_t ArrayRule::longest_item(const Lengths& lengths) const {
+  uint64_t longest = 0;
+  for (const RuleId item : callees()) longest = std::max(longest, lengths[item] == kInfinite ? 0 : lengths[item]);
+  return longest;
 }
 
 /// Assumes that every item, including the one under way, must differ from all others.

@@ -33,6 +33,7 @@ class ArrayRule final : public Rule, private MaskHints, private CompletionHints 
   ByteSet likely_bytes(Local state, Reg reg) override;
   uint64_t max_growth(Local state, Reg reg, const Lengths& lengths) override;
   uint64_t max_remaining(RuleBounds& bounds) override;
+  uint64_t max_begun(RuleBounds& bounds) override;
   std::optional<const Configuration*> embedded(Local, Reg reg) const override {
     return distinct_ ? distinct_->embedded(unpack(reg).items) : nullptr;
   }
@@ -93,6 +94,7 @@ class ArrayRule final : public Rule, private MaskHints, private CompletionHints 
   uint64_t max_items(const Lengths& lengths) const;
   bool counts(uint64_t max) const { return spec_.min > 1 || max != kInfinite; }
   uint64_t max_distinct(RuleBounds& bounds) const;
+  uint64_t longest_item(const Lengths& lengths) const;
   uint64_t items_length(uint64_t from, uint64_t to, const Lengths& lengths) const;
 
   ArraySpec spec_;

@@ -41,15 +41,42 @@ const std::optional<WordBounds>& ObjectCompletionHints::key_bounds(uint32_t othe
   return entry->second;
 }
 
+/// Bytes of a member with its longest value.
+uint64_t ObjectCompletionHints::longest_member(uint64_t key, const std::vector<ObjectSpec::Choice>& choices,
+                                               const Lengths& lengths) {
+  uint64_t value = 0;
+  for (const auto& choice : choices) {
+    if (lengths[choice.value] != kInfinite) value = std::max(value, lengths[choice.value]);
+  }
+  return add_lengths(key + kMemberBytes, value);
+}
+
+/// Most bytes that a member may need from anywhere in its key on; kInfinite if no bound is known.
+uint64_t ObjectCompletionHints::longest_member(const Lengths& lengths) {
+  uint64_t most = 0;
+  for (uint32_t name = 0; name < shape_.spec.properties.size(); ++name) {
+    if (!shape_.possible[name]) continue;
+    const auto& property = shape_.spec.properties[name];
+    most = std::max(most, longest_member(escaped_length(property.name), property.choices, lengths));
+  }
+  for (const uint32_t others : shape_.possible_others) {
+    if (!key_bounds(others)) return kInfinite;
+    most = std::max(most, longest_member(key_bounds(others)->rest, shape_.spec.others[others].choices, lengths));
+  }
+  return most;
+}
+
+/// A member may require others; where members have an order, it may rule out cheaper ones.
+uint64_t ObjectCompletionHints::max_begun(RuleBounds& bounds) {
+  const ObjectSpec& spec = shape_.spec;
+  const bool alone = spec.dependents.empty() && !spec.duties && !(spec.in_order && spec.min > 0);
+  return alone && !whitespace_.indents() ? longest_member(bounds.lengths()) : kInfinite;
+}
+
 /// Counts each member that may be required at its longest value, and every other one as the longest member of all.
 uint64_t ObjectCompletionHints::max_remaining(RuleBounds& bounds) {
   if (whitespace_.indents()) return kInfinite;
   const Lengths& lengths = bounds.lengths();
-  const auto longest = [&](uint64_t key, const std::vector<ObjectSpec::Choice>& choices) {
-    uint64_t value = 0;
-    for (const auto& choice : choices) value = std::max(value, lengths[choice.value]);
-    return add_lengths(key + kMemberBytes, value);
-  };
   std::vector<uint64_t> required(shape_.names_words()), needed;
   for (uint32_t name = 0; name < shape_.spec.properties.size(); ++name) {
     if (shape_.spec.properties[name].required) insert(required, name);
@@ -58,19 +85,16 @@ uint64_t ObjectCompletionHints::max_remaining(RuleBounds& bounds) {
   needed = required;
   for (const auto& dependent : shape_.spec.dependents) insert(needed, dependent.second);
 
-  uint64_t sum = kMemberBytes, all = 0, most = 0, always = 0;
+  const uint64_t most = longest_member(lengths);
+  if (most == kInfinite) return kInfinite;
+  uint64_t sum = kMemberBytes, all = 0, always = 0;
   for (uint32_t name = 0; name < shape_.spec.properties.size(); ++name) {
     if (!shape_.possible[name]) continue;
-    const uint64_t length =
-        longest(escaped_length(shape_.spec.properties[name].name), shape_.spec.properties[name].choices);
+    const auto& property = shape_.spec.properties[name];
+    const uint64_t length = longest_member(escaped_length(property.name), property.choices, lengths);
     if (has(needed, name)) sum = add_lengths(sum, length);
     always += has(required, name);
     all = add_lengths(all, length);
-    most = std::max(most, length);
-  }
-  for (const uint32_t others : shape_.possible_others) {
-    if (!key_bounds(others)) return kInfinite;
-    most = std::max(most, longest(key_bounds(others)->rest, shape_.spec.others[others].choices));
   }
   // Adds the member under way, one for each duty, and those for the least count beyond the required ones.
   const uint64_t beyond = 1 + static_cast<uint64_t>(std::popcount(shape_.spec.duties)) + shape_.spec.min -

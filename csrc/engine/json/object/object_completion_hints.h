@@ -20,6 +20,7 @@ class ObjectCompletionHints final : public CompletionHints {
   uint64_t count_values(Local state, Reg reg, const ParseTable& grammar) override;
   uint64_t max_growth(Local state, Reg reg, const Lengths& lengths) override;
   uint64_t max_remaining(RuleBounds& bounds) override;
+  uint64_t max_begun(RuleBounds& bounds) override;
   uint64_t max_to_differ(RuleBounds& bounds) override;
 
  private:
@@ -32,6 +33,8 @@ class ObjectCompletionHints final : public CompletionHints {
   template <class Offer>
   void offer_keys(uint64_t spelling, const Members& members, const Outlook& outlook, const Offer& offer);
   const std::optional<WordBounds>& key_bounds(uint32_t others);
+  static uint64_t longest_member(uint64_t key, const std::vector<ObjectSpec::Choice>& choices, const Lengths& lengths);
+  uint64_t longest_member(const Lengths& lengths);
 
   const ObjectShape& shape_;
   const ObjectState& state_;
