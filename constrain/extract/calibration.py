@@ -52,6 +52,10 @@ class Calibration:
     curves: Mapping[str, Curve] = field(default_factory=dict)
     null_margin: float | None = None
 
+    def __post_init__(self) -> None:
+        check_type("curves", self.curves, Mapping, "curves by kind")
+        check_number("null_margin", self.null_margin or 0, 0)
+
     @classmethod
     def fit(cls, samples: Iterable[Sample]) -> Calibration:
         """Fit curves to values.
@@ -99,7 +103,6 @@ class Calibration:
         try:
             read = json.loads(Path(path).read_text(encoding="utf-8"))
             curves, margin = read["curves"], read.get("null_margin")
-            check_number("null_margin", margin or 0, 0)
             first = {OTHERS: curve_of(curves[OTHERS])} if curves else {}
             return cls({**first, **{kind: curve_of(each) for kind, each in curves.items()}}, margin)
         except OSError as error:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from constrain.completion import Completion
 from constrain.documents import Document
 from constrain.engine import CompiledGrammar
+from constrain.engine.pointers import pointer
 from constrain.errors import ExtractionError
 from constrain.extract.calibration import Calibration, kind_of
 from constrain.extract.confidence import ConfidenceReader, LeafConfidence
@@ -86,7 +88,7 @@ class RecordReader(Generic[T]):
         text, decided = with_nulls(written.text, leaves, margin or 0.0)
         if text != written.text:
             try:
-                return self.target.read(text), text, decided
+                return _without_evidence(self.target.read(text), leaves, decided), text, decided
             except ExtractionError:
                 pass  # null is allowed in each of the places, but not beside the other values
         return self._record(written), written.text, leaves
@@ -108,3 +110,11 @@ class RecordReader(Generic[T]):
                 full = len(written.tokens) < self.max_new_tokens
                 reason += "the context of the model is full" if full else "raise max_new_tokens"
             raise ExtractionError(reason, written.text, written.finish_reason) from error.__cause__
+
+
+def _without_evidence(
+    record: Reading[T], written: Sequence[LeafConfidence], decided: Sequence[LeafConfidence]
+) -> Reading[T]:
+    """Drop the quotes that are evidence of values that became null."""
+    dropped = {before.pointer for before, after in zip(written, decided, strict=True) if after is not before}
+    return replace(record, quotations=[each for each in record.quotations if pointer(each.path) not in dropped])

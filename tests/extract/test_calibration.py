@@ -114,6 +114,13 @@ def test_files(tmp_path: Path) -> None:
     assert margin.probability("string", 0.3) == 0.3
 
 
+def test_arguments() -> None:
+    with pytest.raises(ArgumentError, match="null_margin"):
+        Calibration(null_margin="4")  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="curves"):
+        Calibration(curves=3)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     "content",
     [

@@ -82,6 +82,19 @@ def test_all_that_may_be_null_is_null_if_the_margin_is_large(tiny_dir: Path) -> 
     assert found.json["age"] is found.json["né"] is found.json["tags"][1] is None
 
 
+def test_a_value_that_becomes_null_has_no_evidence(tiny_dir: Path, raw: LLM) -> None:
+    schema = {
+        "type": "object",
+        "properties": {name: {"type": ["boolean", "null"], "x-evidence": True} for name in ("here", "there")},
+        "required": ["here", "there"],
+    }
+    found, nulls = (llm.extract(schema, "yes, please; no, thanks") for llm in (raw, with_margin(tiny_dir, 1e12)))
+    assert set(found.spans) == {"/here", "/there"}
+    assert nulls.json == {"here": None, "there": None}
+    written_null = {f"/{name}" for name, value in found.json.items() if value is None}
+    assert set(nulls.spans) == written_null != set(found.spans)
+
+
 def test_the_schema_may_refuse_a_null_beside_other_values(tiny_dir: Path, raw: LLM) -> None:
     llm, refused = with_margin(tiny_dir, 1e12), 0
     for text in TEXTS:
