@@ -194,13 +194,21 @@ class PageAllocator:
 
     def copy(self, sources: Sequence[int], targets: Sequence[int], count: int) -> None:
         """Copy the first ``count`` positions of pages to others, both given by index."""
-        if not sources:
-            return
         with torch.inference_mode():
-            for tensor in self._tensors():
-                device, part = tensor.device, tensor[:, :count]
-                copied = part.index_select(0, torch.tensor(sources, device=device))
-                part.index_copy_(0, torch.tensor(targets, device=device), copied)
+            if len(sources) == 1:  # as sequences start: indices on a GPU would make the host wait for its passes
+                for tensor in self._tensors():
+                    tensor[targets[0], :count] = tensor[sources[0], :count]
+            elif sources:
+                self._copy_many(sources, targets, count)
+
+    def _copy_many(self, sources: Sequence[int], targets: Sequence[int], count: int) -> None:
+        tensors = self._tensors()
+        indices = {
+            device: torch.tensor([sources, targets], device=device) for device in {each.device for each in tensors}
+        }
+        for tensor in tensors:
+            (source, target), part = indices[tensor.device], tensor[:, :count]
+            part.index_copy_(0, target, part.index_select(0, source))
 
     def defragment(self) -> None:
         """Move pages so that those of each sequence are contiguous, except where sequences branch.
