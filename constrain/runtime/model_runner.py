@@ -105,7 +105,8 @@ class ModelRunner:
             ids, preprocess_only=True, loras=list(loras), indexed_embeddings=embeddings, attention=attention
         )
         # Ids of embeddings also fit into 32 bits, and are ignored by penalties.
-        tokens = ids[0].to(self.device, torch.int)
+        tokens = torch.empty(ids.shape[1], dtype=torch.int, device=self.device)
+        self.uploads.send(tokens, ids[0])
         for row, place in zip(rows, batch.places, strict=True):
             slots = row_slots(row.block_table, self.page_size, row.past, row.end, self.device)
             self.history.view(-1)[slots] = tokens[place]
