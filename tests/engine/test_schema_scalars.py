@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from constrain.engine import Vocabulary, compile_json_schema
-from constrain.errors import GrammarError
+from constrain.errors import GrammarError, UnsatisfiableSchema
 
 Verify = Callable[..., None]
 
@@ -130,6 +130,28 @@ def test_integers_of_draft_4_have_no_fraction(verify: Verify) -> None:
     verify({**draft4, "type": "integer", "enum": [1, 2], "maximum": 1}, [b"1"], [b"1.0", b"2"])
     verify({**draft4, "enum": [1]}, [b"1", b"1.0"], [b"2.0"])
     verify({**draft4, "anyOf": [{"type": "integer"}, {"enum": [1]}]}, [b"7", b"1.0"], [b"7.0"])
+
+
+def test_multiples_of_some_numbers_and_of_no_others(verify: Verify, byte_vocab: Vocabulary) -> None:
+    def divisible(by: list[float], not_by: list[float], **keywords: Any) -> dict[str, Any]:
+        negations = [{"not": {"multipleOf": divisor}} for divisor in not_by]
+        return {"type": "number", "allOf": [{"multipleOf": divisor} for divisor in by] + negations, **keywords}
+
+    verify(divisible([3], [2]), [3, -9, 15, b"21.0"], [0, 6, 4])
+    verify(divisible([0.5], [1, 2.5]), [0.5, -1.5, 3.5], [0, 1, 2.5, 7.5, 0.25])
+    verify(divisible([33, 13], [12, 77, 6, 7, 8]), [429, -2145], [0, 858, 3003, 33, 13])
+    verify(divisible([44, 7, 13], [33, 12, 8]), [4004, -20020], [8008, 12012])
+    verify(divisible([], [2, 3], type="integer", minimum=5, maximum=13), [5, 7, 11, 13], [1, 6, 8, 9, 17])
+    verify(divisible([], [0.75, 2.5], type="integer"), [1, 2, 4, 7, 8], [0, 3, 5, 6, 10, 0.5])
+    primes = [2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31]
+    verify(
+        divisible([], primes, type="integer", minimum=2, maximum=1368),
+        [37, 41, 37 * 37 - 2],
+        [35, 37 * 36],
+        oracle=False,
+    )
+    with pytest.raises(UnsatisfiableSchema):
+        compile_json_schema(divisible([], [2, 3], type="integer", minimum=8, maximum=10), byte_vocab)
 
 
 def test_plain_integers_have_no_fraction(verify: Verify, byte_vocab: Vocabulary) -> None:

@@ -21,11 +21,14 @@ AutomatonPtr numbers(const NumberCell& cell) {
   // requiring multiples of the smallest fraction leaves exactly the plain spellings.
   const Decimal smallest{.digits = "1", .exponent = -int64_t{cell.range.max_fraction_digits}};
   NumberRange range = cell.range;
-  const bool plain = range.integer || !range.multiples_of.empty();
-  if (!plain && (cell.fractional || !cell.not_multiples_of.empty())) range.multiples_of = {smallest};
-  AutomatonPtr language = number_language(range);
   std::vector<Decimal> divisors = cell.not_multiples_of;
   if (cell.fractional) divisors.push_back(Decimal::parse("1"));
+  if (range.integer || !range.multiples_of.empty()) {
+    range.not_multiples_of = std::exchange(divisors, {});
+  } else if (!divisors.empty()) {
+    range.multiples_of = {smallest};
+  }
+  AutomatonPtr language = number_language(range);
   for (const Decimal& divisor : divisors) {
     NumberRange multiples;
     multiples.multiples_of = {divisor};

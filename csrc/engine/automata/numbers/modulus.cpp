@@ -12,12 +12,19 @@ namespace {
 constexpr uint64_t kMaxModulus = 1'000'000'000'000'000'000;  // ten times this plus a digit still fits in 64 bits
 constexpr uint32_t kMaxScale = 30;
 
+/// Of so many consecutive multiples, one is not a multiple of any of several dozen further divisors: of 742 numbers, one
+/// has none of 49 given primes (Hagedorn, "Computation of Jacobsthal's function h(n) for n < 50", 2009).
+constexpr int kMaxTries = 1024;
+
 [[noreturn]] void too_fine() { throw ResourceLimit("modulus", kMaxModulus, "while combining multipleOf"); }
 
 uint64_t checked_product(uint64_t a, uint64_t b) {
   if (b != 0 && a > kMaxModulus / b) too_fine();
   return a * b;
 }
+
+/// The least common multiple.
+uint64_t multiple(uint64_t a, uint64_t b) { return checked_product(a / std::gcd(a, b), b); }
 
 uint64_t scaled_to_integer(const Decimal& step, uint32_t scale) {
   if (step.digits.size() > 18) too_fine();
@@ -28,19 +35,40 @@ uint64_t scaled_to_integer(const Decimal& step, uint32_t scale) {
 
 }  // namespace
 
-Modulus Modulus::common(const std::vector<Decimal>& steps, bool integer) {
+Modulus Modulus::common(const std::vector<Decimal>& steps, bool integer, const std::vector<Decimal>& excluded) {
   int64_t scale = 0;
-  for (const Decimal& step : steps) scale = std::max(scale, -step.exponent);
+  for (const auto* list : {&steps, &excluded}) {
+    for (const Decimal& each : *list) scale = std::max(scale, -each.exponent);
+  }
   if (scale > kMaxScale) too_fine();
-  Modulus result{1, static_cast<uint32_t>(scale)};
-  auto combine = [&](const Decimal& step) {
-    const uint64_t value = scaled_to_integer(step, result.scale);
-    result.modulus = checked_product(result.modulus / std::gcd(result.modulus, value), value);
-  };
-  for (const Decimal& step : steps) combine(step);
-  if (integer) combine(Decimal{false, "1", 0});
-  for (; result.scale > 0 && result.modulus % 10 == 0; --result.scale) result.modulus /= 10;
+  Modulus result{.scale = static_cast<uint32_t>(scale)};
+  for (const Decimal& step : steps) result.step = multiple(result.step, scaled_to_integer(step, result.scale));
+  if (integer) result.step = multiple(result.step, scaled_to_integer({false, "1", 0}, result.scale));
+  if (excluded.empty()) {
+    for (; result.scale > 0 && result.step % 10 == 0; --result.scale) result.step /= 10;
+  }
+  result.modulus = result.step;
+  for (const Decimal& each : excluded) {
+    result.excluded.push_back(scaled_to_integer(each, result.scale));
+    result.modulus = multiple(result.modulus, result.excluded.back());
+  }
   return result;
+}
+
+bool Modulus::allows(uint64_t remainder) const {
+  return remainder % step == 0 &&
+         std::ranges::none_of(excluded, [&](uint64_t divisor) { return remainder % divisor == 0; });
+}
+
+bool Modulus::allows_within(uint64_t remainder, unsigned __int128 count) const {
+  unsigned __int128 distance = (step - remainder % step) % step;
+  uint64_t at = static_cast<uint64_t>((remainder + distance) % modulus);
+  for (int tries = 0; tries < kMaxTries && distance <= count; ++tries) {
+    if (allows(at)) return true;
+    distance += step;
+    at = (at + step) % modulus;
+  }
+  return false;
 }
 
 uint64_t Modulus::after_zeros(uint64_t remainder, uint32_t count) const {

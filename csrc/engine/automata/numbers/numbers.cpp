@@ -43,8 +43,8 @@ class PlainNumber : public PrunedAutomaton {
         max_fraction_(range.integer ? 1 : range.max_fraction_digits),
         max_digits_with_point_(range.integer ? range.max_digits_with_point : UINT32_MAX),
         sides_{make_side(range, false), make_side(range, true)},
-        stepped_(!range.multiples_of.empty()),
-        modulus_(Modulus::common(range.multiples_of, range.integer)) {
+        stepped_(!range.multiples_of.empty() || !range.not_multiples_of.empty()),
+        modulus_(Modulus::common(range.multiples_of, range.integer, range.not_multiples_of)) {
     make_room_for_bounds();
   }
 
@@ -53,7 +53,7 @@ class PlainNumber : public PrunedAutomaton {
     if (at.phase != kZero && at.phase != kInteger && at.phase != kFraction) return false;
     const Place end = at.phase == kFraction ? at : without_integer(at);
     const Side& side = *sides_[at.negative];
-    if (modulus_.after_zeros(remainder(end), missing_digits(end)) != 0) return false;
+    if (!modulus_.allows(modulus_.after_zeros(remainder(end), missing_digits(end)))) return false;
     return within(side.lower, end, end.lower, Order::greater) && within(side.upper, end, end.upper, Order::less);
   }
 
@@ -97,7 +97,7 @@ class PlainNumber : public PrunedAutomaton {
     }
     max_integer_ = std::max<uint32_t>(max_integer_, least_integer + 1);
     if (!stepped_) return;
-    max_fraction_ = std::max(max_fraction_, modulus_.scale);
+    if (!integer_) max_fraction_ = std::max(max_fraction_, modulus_.scale);
     if (least_integer + modulus_.scale > kMaxWideDigits) {
       throw ResourceLimit("number_digits", kMaxWideDigits, "while combining multipleOf with bounds");
     }
@@ -145,11 +145,9 @@ class PlainNumber : public PrunedAutomaton {
     const Side& side = *sides_[at.negative];
     if (side.lower) at.lower = side.lower->after_fraction_digit(at.lower, at.digits, digit);
     if (side.upper) at.upper = side.upper->after_fraction_digit(at.upper, at.digits, digit);
-    if (integer_ || (stepped_ && at.digits >= modulus_.scale)) {
-      if (digit != '0') return kDead;
-    } else {
-      set_remainder(at, modulus_.after_digit(remainder(at), digit));
-    }
+    const bool past_steps = stepped_ && at.digits >= modulus_.scale;
+    if ((integer_ || past_steps) && digit != '0') return kDead;
+    if (!past_steps) set_remainder(at, modulus_.after_digit(remainder(at), digit));
     at.phase = kFraction;
     ++at.digits;
     return name(at);
@@ -220,7 +218,7 @@ class PlainNumber : public PrunedAutomaton {
     }
     const uint64_t shifted = modulus_.after_zeros(remainder(at), integer_left + fraction_left);
     const uint64_t at_first = static_cast<uint64_t>((shifted + first) % modulus_.modulus);
-    return first <= last && (at_first == 0 || modulus_.modulus - at_first <= last - first);
+    return first <= last && modulus_.allows_within(at_first, last - first);
   }
 
   struct Tail {

@@ -34,6 +34,8 @@ struct NumberRange {
   uint32_t max_digits_with_point = 15;
   std::optional<Bound> lower, upper;
   std::vector<Decimal> multiples_of;  ///< positive; the number is a multiple of each
+  /// Positive; the number is a multiple of none. Only for integers and multiples.
+  std::vector<Decimal> not_multiples_of;
   uint32_t max_integer_digits = 30, max_fraction_digits = 30,
            max_exponent = 308;  ///< limits on digits, so that models cannot write digits without end
   bool operator==(const NumberRange&) const = default;
