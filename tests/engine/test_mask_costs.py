@@ -123,3 +123,10 @@ def test_a_value_costs_little_in_another_grammar(kind: str, value: str | int, co
 
     at_value("first")
     assert at_value("second") <= 100
+
+
+@pytest.mark.parametrize("minimum", [0, 12])
+def test_a_minimum_length_costs_strings_of_bounded_length_little(minimum: int, code_vocabulary: Vocabulary) -> None:
+    schema = {"type": "string", "pattern": "[0-9a-f]", "minLength": minimum, "maxLength": 12}
+    _, nodes = costs(schema, '"0123456789', code_vocabulary)
+    assert max(nodes) < 1000

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <unordered_set>
+#include <vector>
 
 #include "engine/automata/automaton.h"
 #include "engine/automata/lazy.h"
@@ -91,13 +91,16 @@ class JsonString : public LazyAutomaton {
     if (at.phase == kClosed) return 0;
     if (at.phase != kOpening && at.phase != kBody) return std::nullopt;
     std::array<std::vector<State>, kLongestSpelling + 1> levels;  // states by length, modulo its size
-    std::unordered_set<State> settled;
+    std::vector<bool> settled;                                    // by state of the content
+    size_t count = 0;
     levels[0].push_back(at.content);
     for (uint32_t length = 0;; ++length) {
       std::vector<State>& level = levels[length % levels.size()];
       for (const State content : level) {
-        if (!settled.insert(content).second) continue;
-        if (settled.size() > budget) throw ResourceLimit("search_states", budget, "while measuring a language");
+        if (content >= settled.size()) settled.resize(content + 1);
+        if (settled[content]) continue;
+        settled[content] = true;
+        if (++count > budget) throw ResourceLimit("search_states", budget, "while measuring a language");
         if (content_->accepting(content)) return length + 1 + (at.phase == kOpening);
         for_each_range(content_->row(content), [&](uint32_t first, uint32_t last, State to) {
           if (to == kDead) return;

@@ -145,11 +145,12 @@ WildcardRegion WildcardFinder::find(State start) {
   CharacterClass characters;
   for_each_range(row, [&](uint8_t first, uint8_t last, State to) {
     const ByteSet bytes = plain & ByteSet::range(first, last);
-    if (!bytes.empty() && usable(to)) characters.ascii.add(bytes);
+    if (!bytes.empty() && usable(to, 1)) characters.ascii.add(bytes);
   });
   if (characters.count() < kMinCharacters) return {};
   characters.ascii = lasting(start, characters.ascii);
-  characters.beyond_ascii = beyond(start).most && std::ranges::all_of(beyond(start).targets, live_);
+  characters.beyond_ascii =
+      beyond(start).most && std::ranges::all_of(beyond(start).targets, [&](State to) { return usable(to, 1); });
   if (characters.beyond_ascii) characters.excluded = beyond(start).excluded;
   WildcardRegion best;
   for (int tries = 0; tries < kTries; ++tries) {
@@ -202,7 +203,7 @@ WildcardRegion WildcardFinder::explore(State start, const CharacterClass& charac
     next.clear();
     bool some = false, every = true;
     const auto step = [&](State to) {
-      if (!usable(to)) {
+      if (!usable(to, found.max_length + 1)) {
         every = false;
         return;
       }
@@ -220,7 +221,7 @@ WildcardRegion WildcardFinder::explore(State start, const CharacterClass& charac
         const ByteSet bytes = ByteSet::range(first, last), within = bytes & characters.ascii;
         if (to != kDead) found.leaving.add(bytes & outside);
         if (within.empty()) return;
-        if (!usable(to)) missing.ascii.add(within);
+        if (!usable(to, found.max_length + 1)) missing.ascii.add(within);
         if (to == kDead || std::ranges::find(next, to) == next.end()) step(to);
       });
       if (!found.characters.beyond_ascii) continue;

@@ -30,9 +30,9 @@ struct WildcardRegion {
 /// Finds wildcard regions in an automaton, by exploring all states that texts over a class reach.
 class WildcardFinder {
  public:
-  /// `row` returns the transitions of a state, `live` whether the rule permits the state, `final` whether the frame may
-  /// be over there.
-  WildcardFinder(std::function<const StateRow&(State)> row, std::function<bool(State)> live,
+  /// `row` returns the transitions of a state; `live` whether the rule permits the state, which a text of that many
+  /// characters leads to; `final` whether the frame may be over there.
+  WildcardFinder(std::function<const StateRow&(State)> row, std::function<bool(State, uint64_t)> live,
                  std::function<bool(State)> final)
       : row_(std::move(row)), live_(std::move(live)), final_(std::move(final)) {}
 
@@ -64,13 +64,14 @@ class WildcardFinder {
   class BeyondSearch;
   const Beyond& beyond(State state);
   WildcardRegion find(State start);
-  bool usable(State state) const { return state != kDead && live_(state); }
+  bool usable(State state, uint64_t characters) const { return state != kDead && live_(state, characters); }
   ByteSet lasting(State start, const ByteSet& bytes);
   WildcardRegion explore(State start, const CharacterClass& characters, CharacterClass& missing);
   bool covers(const CharacterClass& characters, State state, CharacterClass& missing, ByteSet& leaving);
 
   std::function<const StateRow&(State)> row_;
-  std::function<bool(State)> live_, final_;
+  std::function<bool(State, uint64_t)> live_;
+  std::function<bool(State)> final_;
   std::unordered_map<State, WildcardRegion> found_;
   std::unordered_map<State, Beyond> beyond_;
 };

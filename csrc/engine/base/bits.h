@@ -4,10 +4,24 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 namespace constrain::bits {
 
 inline void set(uint32_t* mask, size_t bit) { mask[bit / 32] |= 1u << (bit % 32); }
+inline void clear(uint32_t* mask, size_t bit) { mask[bit / 32] &= ~(1u << (bit % 32)); }
+
+/// Index of the first set bit from `bit` on; 32 times their number if there is none in these words.
+inline size_t next(std::span<const uint32_t> words, size_t bit) {
+  size_t word = bit / 32;
+  if (word >= words.size()) return 32 * words.size();
+  uint32_t left = words[word] >> (bit % 32) << (bit % 32);
+  while (!left) {
+    if (++word == words.size()) return 32 * word;
+    left = words[word];
+  }
+  return 32 * word + static_cast<size_t>(std::countr_zero(left));
+}
 
 /// Calls `visit` with the indices of the set bits, in order. `word(i)` returns the word of bits 32 i and up.
 template <class Word, class Visit>

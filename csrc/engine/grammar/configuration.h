@@ -101,7 +101,7 @@ class Stepper {
   /// Appends every successor of `top` on `byte` to `out`.
   void step(StackTop top, uint8_t byte, std::vector<StackTop>& out) {
     const Row& row = grammar_.row(top.state);
-    const uint32_t action = row.action[byte];
+    const uint32_t action = row.action(byte);
     if (action & Row::kGoto) {
       out.push_back({action & ~Row::kGoto, top.reg, top.parent});
     } else if (action) {

@@ -69,13 +69,12 @@ void RowMaker::expand(RuleId rule, Local local, Scratch& scratch) const {
   grammar_.grammar_.rules[rule]->expand(local, grammar_.lengths_, scratch.expansion);
 }
 
-/// Makes the row of a state that is like another, as the states of a run of white space are.
+/// Makes the row of a state that is like another, but for white space.
 void RowMaker::extend(const Row& other, RuleId rule, const Expansion& own, Row& row) const {
   row = other;
   for (const auto& edge : own.bytes) {
-    std::fill(row.action.begin() + edge.first, row.action.begin() + edge.last + 1,
-              Row::kGoto | target_of(rule, edge.target));
-    row.bytes.add(edge.first, edge.last);
+    row.own[(*row.shared)[edge.first] - Row::kOwn] = Row::kGoto | target_of(rule, edge.target);
+    row.bytes.add(edge.first);
   }
 }
 
@@ -107,8 +106,8 @@ void RowMaker::add_options(RuleId rule, Local local, Row& row, Scratch& scratch)
 /// Adds the options of a callee, one frame deeper.
 void RowMaker::add_call(const Option& call, const Row& callee, Scratch& scratch) {
   for (int begin = callee.bytes.next(0), end; begin >= 0; begin = callee.bytes.next(end)) {
-    const uint32_t action = callee.action[begin];
-    for (end = begin + 1; end < 256 && callee.action[end] == action;) ++end;
+    const uint32_t action = callee.action(static_cast<uint8_t>(begin));
+    for (end = begin + 1; end < 256 && callee.action(static_cast<uint8_t>(end)) == action;) ++end;
     RangeOption made{static_cast<uint8_t>(begin), static_cast<uint8_t>(end - 1), call};
     if (action & Row::kGoto) {
       made.option.target = action & ~Row::kGoto;
@@ -131,6 +130,9 @@ void RowMaker::add_call(const Option& call, const Row& callee, Scratch& scratch)
 /// Cuts the bytes where some range begins or ends; bytes between two cuts have the same options.
 void RowMaker::assemble(Row& row, Scratch& scratch) {
   auto& [expansion, options, by_first, covering, visited, list, lists, ends, targets] = scratch;
+  grammar_.memory_.add(sizeof(Row::Actions));
+  auto& actions = *new (grammar_.rows_.allocate<Row::Actions>(1)) Row::Actions{};
+  row.shared = &actions;
   by_first.clear(), covering.clear(), targets.clear();
   ByteSet cuts;
   for (const RangeOption& range : options) {
@@ -155,12 +157,15 @@ void RowMaker::assemble(Row& row, Scratch& scratch) {
     }
     const int last = end < 0 ? 255 : end - 1;
     const uint32_t action = action_of(scratch);
-    std::fill(row.action.begin() + begin, row.action.begin() + last + 1, action);
+    std::fill(actions.begin() + begin, actions.begin() + last + 1, action);
     row.bytes.add(static_cast<uint8_t>(begin), static_cast<uint8_t>(last));
     if (list.size() > 1 || list.front().call || list.front().target == kDone) continue;
     auto match = std::ranges::find(targets, list.front().target, &std::pair<StateId, int>::first);
     if (match == targets.end()) match = targets.insert(match, {list.front().target, 0});
     match->second += last + 1 - begin;
+  }
+  for (uint32_t i = 0; i < row.own.size(); ++i) {
+    if (uint32_t& action = actions[Row::kWhitespace[i]]; action == 0) action = Row::kOwn + i;
   }
   const auto most = std::ranges::max_element(targets, {}, &std::pair<StateId, int>::second);
   if (most != targets.end() && most->second >= kMany) row.usual = most->first;

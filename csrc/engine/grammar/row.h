@@ -36,14 +36,24 @@ struct Option {
 
 /// All transitions of a state.
 struct Row {
-  /// Per byte: 0 (nothing), `kGoto | state` (one unguarded move within the rule), or 1 + index into `lists`.
-  std::array<uint32_t, 256> action{};
+  using Actions = std::array<uint32_t, 256>;
+  static constexpr Actions kNoActions{};
+  static constexpr uint32_t kGoto = 0x80000000u, kOwn = 0xFFFFFFFCu;
+  static constexpr std::array<uint8_t, 4> kWhitespace = {' ', '\t', '\n', '\r'};
+
+  /// Shared by states that differ in white space alone. Per byte an action, or `kOwn` + index into `own`.
+  const Actions* shared = &kNoActions;
+  std::array<uint32_t, kWhitespace.size()> own{};  ///< actions on white space on which `shared` has none
   std::span<const std::span<const Option>> lists;
   ByteSet bytes;           ///< bytes with an action
   bool accepting = false;  ///< the frame may end here
   StateId usual = kDone;   ///< target of most bytes within the rule, if there are many
 
-  static constexpr uint32_t kGoto = 0x80000000u;
+  /// 0 (nothing), `kGoto | state` (one unguarded move within the rule), or 1 + index into `lists`.
+  uint32_t action(uint8_t byte) const {
+    const uint32_t action = (*shared)[byte];
+    return action < kOwn ? action : own[action - kOwn];
+  }
 
   /// The option behind an action, if it is the only one and stays in the frame; else null.
   const Option* only_move(uint32_t action) const {
@@ -53,7 +63,7 @@ struct Row {
 
   /// True if two states of one rule have the same transitions on a byte.
   bool agrees(const Row& other, uint8_t byte) const {
-    const uint32_t mine = action[byte], its = other.action[byte];
+    const uint32_t mine = action(byte), its = other.action(byte);
     if (mine == 0 || its == 0 || ((mine | its) & kGoto)) return mine == its;
     return std::ranges::equal(lists[mine - 1], other.lists[its - 1]);
   }

@@ -32,7 +32,8 @@ void ArrayRule::call_item(uint32_t index, Guard guard, Expansion& out) const {
       out.call(choice.value, encode(Phase::after, 0, next), counted);
       continue;
     }
-    out.range(0, 255, encode(Phase::inside, 0, next), counted);
+    // Values begin after white space.
+    out.range(' ' + 1, 255, encode(Phase::inside, 0, next), counted);
   }
 }
 

@@ -98,16 +98,31 @@ bool BoundedStringRule::apply(Guard guard, uint8_t, Reg& reg, Registers& registe
 WildcardRegion BoundedStringRule::wildcard_region(Local local, Reg reg) {
   if (escape_of(local) != kNone || local == start()) return {};
   const State state = state_of(local);
-  const auto [needs, fresh] = needs_.try_emplace(state, 0);
-  if (fresh) needed_ = 0;
+  Needs& needs = needs_[state];
+  explored_ = &needs, first_ = {{state, 0}};
   WildcardRegion text = texts_.from(state);
-  if (fresh) needs->second = needed_;
-  if (needs->second > kNear) return {};
-  const uint64_t left = max_ - reg, limit = left - std::min(left, needs->second);
+  if (needs.most > kNear) return {};
+  const uint64_t left = max_ - reg, limit = needs.limit(left);
   if (text.max_length <= limit) return text;
   text.max_length = limit;
-  text.exact = needs->second == 0;
+  text.exact = limit == left;
   return text;
+}
+
+void BoundedStringRule::Needs::add(uint64_t first, uint64_t length, uint64_t needed) {
+  if (first < length) again = std::min(again, first);
+  if (after.size() <= length) after.resize(length + 1);
+  after[length] = std::max(after[length], needed);
+  most = std::max(most, needed);
+}
+
+uint64_t BoundedStringRule::Needs::limit(uint64_t left) const {
+  uint64_t limit = left;
+  for (uint64_t length = 0; length < after.size() && length <= limit; ++length) {
+    if (length >= again) limit = std::min(limit, left - std::min(left, after[length]));
+    if (length <= limit && length + after[length] > left) return length - 1;
+  }
+  return limit;
 }
 
 bool BoundedStringRule::describe(Local, Reg reg, uint64_t, std::vector<uint64_t>& out) const {

@@ -297,7 +297,7 @@ void TrieWalk::note_undecided(const Trie& trie, uint32_t node) {
 
 /// Moves a stack top within its rule, if that is its only transition.
 bool TrieWalk::move_alone(const Row& row, uint8_t byte, StackTop& top) {
-  const uint32_t action = row.action[byte];
+  const uint32_t action = row.action(byte);
   if (action & Row::kGoto) top.state = action & ~Row::kGoto;
   if (action == 0 || action & Row::kGoto) return action != 0;
   const Option* only = row.only_move(action);
@@ -316,7 +316,7 @@ void TrieWalk::walk(const Trie& trie, uint32_t child, size_t base) {
       node += trie.size[node];
       continue;
     }
-    const uint32_t action = above.row ? above.row->action[byte] : 0;
+    const uint32_t action = above.row ? above.row->action(byte) : 0;
     if (above.row && action == 0) {
       node = skip(trie, above, node);
       continue;

@@ -211,14 +211,18 @@ ConjunctionId Conjunctions::number(std::span<const Literal> literals) {
   key_.clear();
   for (const Literal& one : literals) key_.push_back(2 * one.node + one.negated);
   const ConjunctionId id = ids_.intern(key_);
-  if (id == literals_.size()) literals_.emplace_back(literals.begin(), literals.end());
+  if (id == literals_.size()) {
+    auto* kept = memory_.allocate<Literal>(literals.size());
+    std::ranges::copy(literals, kept);
+    literals_.emplace_back(kept, literals.size());
+  }
   return id;
 }
 
 ConjunctionId Conjunctions::join(ConjunctionId a, ConjunctionId b) {
   if (a == b || b == 0) return a;
   if (a == 0) return b;
-  std::vector<Literal> both = literals_[a];
+  std::vector<Literal> both(literals_[a].begin(), literals_[a].end());
   both.insert(both.end(), literals_[b].begin(), literals_[b].end());
   return intern(std::move(both));
 }
@@ -310,6 +314,7 @@ std::vector<ConjunctionId> needed(const ArrayCell& cell) {
 
 std::vector<ConjunctionId> needed(const ObjectCell& cell, Conjunctions& conjunctions) {
   std::vector<ConjunctionId> values;
+  values.reserve(cell.required.size());
   for (const std::string& name : cell.required) values.push_back(value_of(cell, name, conjunctions));
   return values;
 }

@@ -1,7 +1,6 @@
 // The normal form of JSON Schema: for each JSON type a union of cells, each a conjunction in a fixed shape.
 #pragma once
 
-#include <deque>
 #include <optional>
 #include <set>
 #include <span>
@@ -10,6 +9,7 @@
 
 #include "engine/automata/automaton.h"
 #include "engine/automata/numbers/numbers.h"
+#include "engine/base/arena.h"
 #include "engine/base/interner.h"
 #include "engine/grammar/rule.h"
 #include "engine/json/source_text.h"
@@ -128,11 +128,11 @@ Cells only(ObjectCell cell);
 /// Numbers conjunctions: sorted sets of literals.
 class Conjunctions {
  public:
-  Conjunctions() { intern({}); }
+  Conjunctions() { ids_.intern({}), literals_.emplace_back(); }
   ConjunctionId single(Literal literal) { return number(std::span(&literal, 1)); }
   ConjunctionId intern(std::vector<Literal> literals);
   ConjunctionId join(ConjunctionId a, ConjunctionId b);
-  const std::vector<Literal>& operator[](ConjunctionId id) const { return literals_[id]; }
+  std::span<const Literal> operator[](ConjunctionId id) const { return literals_[id]; }
 
  private:
   /// Numbers sorted literals.
@@ -140,7 +140,8 @@ class Conjunctions {
 
   SequenceInterner ids_;
   std::vector<uint32_t> key_;  // scratch
-  std::deque<std::vector<Literal>> literals_;
+  Arena memory_;
+  std::vector<std::span<const Literal>> literals_;  // in `memory_`
 };
 
 /// Intersection; drops pairs of cells that obviously exclude each other.

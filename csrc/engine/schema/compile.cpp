@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <memory_resource>
 #include <set>
 #include <unordered_set>
 
@@ -117,7 +118,7 @@ class Compiler {
 
   std::string reason(ConjunctionId id, const Normaliser::Conflict& at, const std::string& keyword) const {
     if (!keyword.empty()) return "no value satisfies this keyword and what stands beside it";
-    const std::vector<Literal>& literals = conjunctions_[id];
+    const std::span<const Literal> literals = conjunctions_[id];
     if (literals.size() == 1) {
       return literals.front().negated ? "every value satisfies this schema, and none may"
                                       : "no value satisfies this schema";
@@ -210,7 +211,8 @@ class Compiler {
     }
 
     std::vector<std::string> names;
-    std::unordered_set<std::string_view> known;
+    std::pmr::monotonic_buffer_resource memory;
+    std::pmr::unordered_set<std::string_view> known(&memory);
     const auto add_name = [&](const std::string& name) {
       if (known.insert(name).second) names.push_back(name);
     };
@@ -252,7 +254,7 @@ class Compiler {
         return node.kind == Node::Kind::schema && node.value->find(keyword);
       };
     };
-    const std::vector<Literal>& literals = conjunctions_[current_];
+    const std::span<const Literal> literals = conjunctions_[current_];
     const char* keyword = "dependentRequired";
     auto where = std::ranges::find_if(literals, has(keyword));
     if (where == literals.end()) {
@@ -368,7 +370,7 @@ class Compiler {
 
   ConjunctionId nothing() { return conjunctions_.single({document_.nothing()}); }
   bool is_nothing(ConjunctionId id) {
-    const auto& literals = conjunctions_[id];
+    const auto literals = conjunctions_[id];
     return std::any_of(literals.begin(), literals.end(), [&](const Literal& one) {
       const Node& node = document_[one.node];
       return node.kind == Node::Kind::schema && node.value->is(json::Value::Type::boolean) &&

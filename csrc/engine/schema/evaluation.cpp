@@ -257,7 +257,8 @@ void Normaliser::negate_unevaluated(NodeId id, const Schema& schema, Cells& out)
   if (schema.find("unevaluatedItems")) {
     violate("unevaluatedItems", Evaluation::Of::items, std::move(others.arrays), {},
             [&](const Evaluated& part, ConjunctionId wrong) {
-              std::vector<Literal> literals = conjunctions_[wrong];
+              const std::span<const Literal> all = conjunctions_[wrong];
+              std::vector<Literal> literals(all.begin(), all.end());
               for (const NodeId one : part.contained) literals.push_back({one, true});
               const ConjunctionId item = conjunctions_.intern(std::move(literals));
               return only(ArrayCell{.min = part.items + 1, .contains = {{.schema = item, .from = part.items}}});

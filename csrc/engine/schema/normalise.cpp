@@ -83,7 +83,7 @@ Cells Normaliser::satisfying(const Cells& cells, Literal literal) {
 
 const Cells& Normaliser::conjunction(ConjunctionId id) {
   if (const auto it = cache_.find(id); it != cache_.end()) return it->second;
-  const std::vector<Literal>& members = conjunctions_[id];
+  const std::span<const Literal> members = conjunctions_[id];
   if (members.size() == 1) return literal(members.front());
   Cells cells = Cells::everything();
   for (size_t i = 0; i < members.size(); ++i) {
@@ -98,7 +98,7 @@ const Cells& Normaliser::conjunction(ConjunctionId id) {
 }
 
 Normaliser::Conflict Normaliser::conflict(ConjunctionId id) const {
-  const std::vector<Literal>& members = conjunctions_[id];
+  const std::span<const Literal> members = conjunctions_[id];
   if (const auto it = conjunction_conflicts_.find(id); it != conjunction_conflicts_.end()) return it->second;
   if (const auto it = conflicts_.find(members.front()); it != conflicts_.end()) return it->second;
   return {members.front().node};

@@ -9,6 +9,14 @@
 
 namespace constrain {
 
+TokenBits::TokenBits(std::vector<uint32_t> bits) : words(std::move(bits)) {
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (!words[i]) continue;
+    count += static_cast<uint32_t>(std::popcount(words[i]));
+    hash += weight(i) * words[i];
+  }
+}
+
 void TokenBits::add(TokenId token) {
   if (has(token)) return;
   bits::set(words.data(), static_cast<size_t>(token));
@@ -17,12 +25,13 @@ void TokenBits::add(TokenId token) {
 }
 
 void TokenBits::add(const TokenBits& other) {
-  const auto fresh = [&](size_t i) { return other.words[i] & ~words[i]; };
-  bits::for_each(words.size(), fresh, [&](size_t token) {
-    ++count;
-    hash += hash_of(static_cast<TokenId>(token));
-  });
-  for (size_t i = 0; i < words.size(); ++i) words[i] |= other.words[i];
+  for (size_t i = 0; i < words.size(); ++i) {
+    const uint32_t fresh = other.words[i] & ~words[i];
+    if (!fresh) continue;
+    words[i] |= fresh;
+    count += static_cast<uint32_t>(std::popcount(fresh));
+    hash += weight(i) * fresh;
+  }
 }
 
 void TokenBits::remove(TokenId token) {
@@ -115,7 +124,8 @@ void TokenSet::remove(std::span<const TokenId> tokens) {
 /// Turns a long list into bits.
 void TokenSet::shorten() {
   if (tokens_.size() <= kFew) return;
-  auto all = many_ ? std::make_shared<TokenBits>(*many_) : std::make_shared<TokenBits>(words_.size());
+  auto all =
+      many_ ? std::make_shared<TokenBits>(*many_) : std::make_shared<TokenBits>(std::vector<uint32_t>(words_.size()));
   for (const TokenId token : take_list()) all->add(token);
   many_ = std::move(all);
   own_ = true;

@@ -18,12 +18,9 @@ struct TokenBits {
   uint32_t count = 0;
   uint64_t hash = 0;  ///< sum of the tokens' hashes, so that it does not depend on the order of insertion
 
-  explicit TokenBits(size_t words) : words(words) {}
+  explicit TokenBits(std::vector<uint32_t> bits);
 
-  static uint64_t hash_of(TokenId token) {
-    const uint64_t mixed = (static_cast<uint64_t>(token) + 1) * 0x9E3779B97F4A7C15ull;
-    return (mixed ^ mixed >> 32) * 0xBF58476D1CE4E5B9ull;
-  }
+  static uint64_t hash_of(TokenId token) { return weight(static_cast<size_t>(token) / 32) << (token % 32); }
 
   bool has(TokenId token) const { return words[static_cast<size_t>(token) / 32] >> (token % 32) & 1; }
   void add(TokenId token);
@@ -31,6 +28,13 @@ struct TokenBits {
   void remove(TokenId token);
 
   size_t bytes() const { return sizeof(TokenBits) + words.size() * sizeof(uint32_t); }
+
+ private:
+  /// Factor of a word's bits in the hash.
+  static uint64_t weight(size_t word) {
+    const uint64_t mixed = (uint64_t{word} + 1) * 0x9E3779B97F4A7C15ull;
+    return (mixed ^ mixed >> 32) * 0xBF58476D1CE4E5B9ull;
+  }
 };
 
 using TokenBitsPtr = std::shared_ptr<const TokenBits>;

@@ -4,12 +4,12 @@
 #include <array>
 #include <memory>
 #include <mutex>
-#include <string>
 #include <vector>
 
 #include "engine/base/lru_cache.h"
 #include "engine/text/character_class.h"
 #include "engine/tokens/mask.h"
+#include "engine/tokens/token_characters.h"
 #include "engine/tokens/trie.h"
 
 namespace constrain {
@@ -29,7 +29,7 @@ class TokenClass {
   void remove(uint64_t max_length, TokenSet& tokens) const;
 
   /// Number of tokens that stay, of any length.
-  size_t count() const { return count_; }
+  size_t count() const { return all_->count; }
 
   /// Returns the tokens that leave by one of these bytes. `vocabulary` is that of the constructor, here and below.
   TriePtr leaving(const ByteSet& bytes, const Vocabulary& vocabulary) const;
@@ -47,37 +47,16 @@ class TokenClass {
   size_t bytes() const;
 
  private:
-  static constexpr uint64_t kDense = 16;
-  static constexpr size_t kMany = 1024;
   static constexpr size_t kLeavingBytes = size_t{8} << 20;
 
-  struct Place;
-  struct Member {
-    uint32_t characters;
-    TokenId token;
-  };
-  /// A subtree of the vocabulary's trie that leaves the class after some characters: by the byte of `node`, or because
-  /// the character that begins with `byte` is certain to be an excluded one.
-  struct Leaving {
-    uint32_t node, characters;
-    uint8_t byte;
-    bool by_character;
-  };
-  struct LongToken {
-    uint32_t node, characters;
-  };
+  const TokenBitsPtr& up_to(size_t length) const;
+  std::vector<TokenId> longer(uint64_t max_length) const;
 
-  void walk(const Vocabulary& vocabulary, const CharacterClass& characters);
-  void sort_members();
-  void make_bits(size_t words);
-
-  size_t count_;
-  // For large classes: tokens of at most n characters, and all tokens.
-  std::vector<TokenBitsPtr> up_to_length_;
+  std::shared_ptr<const TokenCharacters> characters_;
+  std::vector<Leaving> leaving_;
   TokenBitsPtr all_;
-  std::vector<Member> members_;   // those that are not in `up_to_length_`, shortest first
-  std::vector<Leaving> leaving_;  // in trie order
-  std::vector<LongToken> long_;   // longer than the first step, in trie order
+  mutable std::array<std::once_flag, TokenCharacters::kShort + 1> up_to_made_;
+  mutable std::array<TokenBitsPtr, TokenCharacters::kShort + 1> up_to_;  // by length
   mutable LruCache<TriePtr> leaving_tries_{kLeavingBytes}, suffix_groups_{kLeavingBytes};
   mutable std::array<std::once_flag, kLengthSteps.size()> long_made_;
   mutable std::array<TriePtr, kLengthSteps.size()> long_tries_;

@@ -38,6 +38,7 @@ Vocabulary::Vocabulary(std::vector<std::string> tokens, std::vector<TokenId> eos
     max_brackets_ = std::max(max_brackets_, static_cast<uint32_t>(brackets));
   }
   trie_ = std::make_shared<const Trie>(build_trie());
+  characters_ = std::make_shared<const TokenCharacters>(trie_, duplicate_);
   quoted_ = std::make_shared<const std::unordered_set<std::string>>(find_quoted());
   tokenizes_all_ = missing_bytes().empty();
 }

@@ -55,6 +55,7 @@ class Vocabulary {
   uint8_t first_byte(TokenId token) const { return first_bytes_[static_cast<size_t>(token)]; }
   const Trie& trie() const { return *trie_; }
   const TriePtr& shared_trie() const { return trie_; }
+  const std::shared_ptr<const TokenCharacters>& characters() const { return characters_; }
   uint16_t longest_token() const { return longest_token_; }
   /// Largest number of opening brackets, of arrays and objects, in one token.
   uint32_t max_brackets() const { return max_brackets_; }
@@ -106,6 +107,7 @@ class Vocabulary {
   bool first_space_optional_;
   bool tokenizes_all_;
   TriePtr trie_;
+  std::shared_ptr<const TokenCharacters> characters_;
   std::shared_ptr<const std::unordered_set<std::string>> quoted_;
   Encode encode_;
   mutable MaskPool masks_;

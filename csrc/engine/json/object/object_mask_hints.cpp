@@ -22,7 +22,9 @@ void ObjectMaskHints::prepare() {
   texts_.clear();
   for (uint32_t one = 0; one < shape_.possible_others.size(); ++one) {
     // With this many keys from each state, every prefix of a key is a prefix of some new key.
-    const auto many = [this, one](State at) { return shape_.keys->class_words(one, at) >= KeyAutomaton::kManyWords; };
+    const auto many = [this, one](State at, uint64_t) {
+      return shape_.keys->class_words(one, at) >= KeyAutomaton::kManyWords;
+    };
     const AutomatonPtr& keys = shape_.spec.others[shape_.possible_others[one]].keys;
     const auto row = [keys](State at) -> const StateRow& { return keys->row(at); };
     texts_.emplace_back(row, many, [](State) { return false; });

@@ -24,6 +24,7 @@ void ObjectShape::prepare(const ParseTable& grammar, const Lengths& lengths) {
     std::erase_if(choices, [&](const auto& choice) { return lengths[choice.value] == kInfinite; });
   };
   std::vector<std::string> names;
+  names.reserve(spec.properties.size()), possible.reserve(spec.properties.size());
   for (auto& property : spec.properties) {
     names.push_back(property.name);
     for (const char byte : property.name) name_bytes.add(static_cast<uint8_t>(byte));
@@ -53,10 +54,12 @@ void ObjectShape::prepare(const ParseTable& grammar, const Lengths& lengths) {
 }
 
 void ObjectShape::find_alike(const ParseTable& grammar) {
+  const size_t labels = spec.properties.size() + possible_others.size();
   SequenceInterner values;
   std::vector<uint32_t> first, key;
   alike.clear();
-  for (uint32_t label = 0; label < spec.properties.size() + possible_others.size(); ++label) {
+  alike.reserve(labels), first.reserve(labels), key.reserve(8);
+  for (uint32_t label = 0; label < labels; ++label) {
     key.clear();
     for (const auto& choice : choices(label)) {
       std::span<const RuleId> parts = grammar.union_of(choice.value);

@@ -1,0 +1,92 @@
+#include "engine/tokens/token_characters.h"
+
+#include <algorithm>
+
+#include "engine/base/bits.h"
+#include "engine/base/byte_set.h"
+#include "engine/text/utf8.h"
+#include "engine/tokens/token_class.h"
+
+namespace constrain {
+
+/// Progress of a trie string through characters.
+struct TokenCharacters::Place {
+  Utf8State utf8 = Utf8State::boundary;
+  char32_t bits = 0;  ///< code point bits so far, beyond ASCII
+  ByteSet ends;       ///< how the strings up to here end
+};
+
+TokenCharacters::TokenCharacters(TriePtr trie, std::span<const TokenId> duplicates)
+    : trie_(std::move(trie)), count_(trie_->nodes()), lead_(trie_->nodes()), begins_(trie_->nodes()) {
+  std::vector<Place> places(size_t{*std::ranges::max_element(trie_->depth)} + 1);
+  std::vector<uint32_t> parents(places.size());
+  for (uint32_t node = 1; node < trie_->nodes(); ++node) {
+    const size_t depth = trie_->depth[node];
+    const Place& from = places[depth - 1];
+    Place& to = places[depth];
+    begins_[node] = from.utf8 == Utf8State::boundary;
+    lead_[node] = begins_[node] ? trie_->byte[node] : lead_[parents[depth - 1]];
+    count_[node] = static_cast<uint16_t>(count_[parents[depth - 1]] + begins_[node]);
+    parents[depth] = node;
+    const uint8_t end = step(from, node, to);
+    to.ends = from.ends;
+    if (!from.ends.has(end)) nodes_[end].push_back(node);
+    to.ends.add(end);
+  }
+  std::ranges::sort(beyond_, {}, &Beyond::first);
+  list_tokens(duplicates);
+}
+
+/// Moves on to the byte of a node, and returns how its string ends.
+uint8_t TokenCharacters::step(const Place& from, uint32_t node, Place& to) {
+  const uint8_t byte = trie_->byte[node];
+  const bool first = begins_[node];
+  to.utf8 = next_utf8(from.utf8, byte);
+  if (to.utf8 == Utf8State::malformed) return first || from.utf8 == to.utf8 ? kStray : lead_[node];
+  if (first && byte < 0x80) return byte;
+  const int more = missing_bytes(to.utf8);
+  to.bits = first ? static_cast<char32_t>(byte & (0x3F >> more)) : from.bits << 6 | (byte & 0x3F);
+  const auto [least, most] = scalar_range(to.bits, more);
+  beyond_.push_back({least, most, node});
+  return kPart;
+}
+
+void TokenCharacters::list_tokens(std::span<const TokenId> duplicates) {
+  up_to_.fill(std::vector<uint32_t>((duplicates.size() + 31) / 32));
+  before_.reserve(trie_->nodes() + 1);
+  for (uint32_t node = 0; node < trie_->nodes(); ++node) {
+    before_.push_back(static_cast<uint32_t>(tokens_.size()));
+    const uint32_t characters = count_[node];
+    for (TokenId token = trie_->token[node]; token != kNoToken; token = duplicates[static_cast<size_t>(token)]) {
+      tokens_.push_back(token);
+      if (characters > kShort) long_.emplace_back(characters, token);
+      for (size_t n = characters; n <= kShort; ++n) bits::set(up_to_[n].data(), static_cast<size_t>(token));
+    }
+    if (trie_->token[node] != kNoToken && characters > TokenClass::kLengthSteps.front()) long_nodes_.push_back(node);
+  }
+  before_.push_back(static_cast<uint32_t>(tokens_.size()));
+  std::ranges::sort(long_);
+}
+
+std::vector<Leaving> TokenCharacters::leaving(const CharacterClass& within) const {
+  const size_t nodes = trie_->nodes();
+  std::vector<uint32_t> marks(nodes / 32 + 1);
+  const auto mark = [&](uint32_t node) { bits::set(marks.data(), node); };
+  for (size_t end = 0; end < nodes_.size(); ++end) {
+    const bool stays = end < kPart ? within.ascii.has(static_cast<uint8_t>(end)) : end == kPart && within.beyond_ascii;
+    if (!stays) std::ranges::for_each(nodes_[end], mark);
+  }
+  for (const auto& [first, last] : within.excluded) {
+    auto one = std::ranges::lower_bound(beyond_, first, {}, &Beyond::first);
+    for (; one != beyond_.end() && one->first <= last; ++one) {
+      if (one->last <= last) mark(one->node);
+    }
+  }
+  std::vector<Leaving> found;
+  for (size_t node = bits::next(marks, 1); node < nodes; node = bits::next(marks, node + trie_->size[node])) {
+    found.push_back({static_cast<uint32_t>(node), count_[node] - 1u, lead_[node], !begins_[node]});
+  }
+  return found;
+}
+
+}  // namespace constrain
