@@ -73,12 +73,11 @@ class ExLlamaV2DynamicGenerator:
         """Create a generator.
 
         Args:
-            model: the model.
-            tokenizer: the tokenizer of the model.
+            model, tokenizer: the model, and its tokenizer.
             cache: has one row, of a multiple of 256 positions for all jobs together; its content is discarded.
-            max_batch_size: most sequences that run at a time; by default as many as fit in a forward pass.
-            max_seq_len: longest sequence; by default the model's.
-            max_chunk_size: most prompt tokens per prefill chunk, a multiple of 256.
+            max_batch_size: by default as many as fit in a forward pass.
+            max_seq_len: by default the model's.
+            max_chunk_size: a multiple of 256.
             max_q_size: most tokens of a sequence that one forward pass verifies.
             draft_model, draft_cache: a smaller model with the same vocabulary, which drafts tokens; its cache is as
                 large as ``cache``.
@@ -293,12 +292,15 @@ class ExLlamaV2DynamicGenerator:
         ids = iter(ids_of_each([event.update.released for event in streamed if event.update is not None]))
         for event in events:
             job = self._jobs[event.sequence]
-            if event.update is None:
-                results.append(job.result("started") if event.stage == "started" else job.progress(*event.progress))
-                continue
-            results.append(job.report(event.update, next(ids), self.tokenizer, self.num_draft_tokens > 0))
-            if event.update.finish is not None:
-                del self._jobs[event.sequence]
+            if event.update is not None:
+                results.append(job.report(event.update, next(ids), self.tokenizer, self.num_draft_tokens > 0))
+                if event.update.finish is not None:
+                    del self._jobs[event.sequence]
+            elif event.stage == "prefill":
+                done, total = event.progress
+                results.append(job.result("prefill", curr_progress=done, max_progress=total))
+            else:
+                results.append(job.result("started"))
         return results
 
     def num_remaining_jobs(self) -> int:

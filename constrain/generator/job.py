@@ -226,10 +226,6 @@ class ExLlamaV2DynamicJob:
         base = {"job": self, "stage": stage, "eos": False, "serial": self.serial_number, **keys}
         return base if self.identifier is None else {**base, "identifier": self.identifier}
 
-    def progress(self, done: int, total: int) -> dict[str, Any]:
-        """Build the result after a prefill chunk."""
-        return self.result("prefill", curr_progress=done, max_progress=total)
-
     def report(
         self, update: Update, ids: torch.Tensor, tokenizer: ExLlamaV2Tokenizer, drafting: bool
     ) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from constrain.filters.masks import TokenMask, row
 from constrain.kernels.graphs import Uploads
 from constrain.runtime.sampler.params import TokenBias
 
-T = TypeVar("T")
+T = TypeVar("T", TokenMask, TokenBias)
 
 
 class _Pool(ABC, Generic[T]):
@@ -28,7 +28,7 @@ class _Pool(ABC, Generic[T]):
 
     def rows(self, values: Sequence[T | None]) -> list[int]:
         """Return the row of each value, -1 for none; new ones are uploaded, and may overwrite others than these."""
-        names = [None if value is None else self._name(value) for value in values]
+        names = [None if value is None else value.id for value in values]
         new: dict[Hashable, T] = {}
         for name, value in zip(names, values, strict=True):
             if name in self._rows:
@@ -45,10 +45,6 @@ class _Pool(ABC, Generic[T]):
             del self._values[oldest]
         self._rows[name], self._values[name] = place, value
         return place
-
-    @abstractmethod
-    def _name(self, value: T) -> Hashable:
-        """Return what identifies a value as long as it is referenced."""
 
     @abstractmethod
     def _send(self, placed: Sequence[tuple[int, T]]) -> None:
@@ -73,9 +69,6 @@ class MaskPool(_Pool[TokenMask]):
         super().__init__(capacity)
         self.bits = torch.zeros(capacity, words, dtype=torch.int, device=device)
         self._uploads = uploads
-
-    def _name(self, value: TokenMask) -> Hashable:
-        return value.id
 
     def _send(self, placed: Sequence[tuple[int, TokenMask]]) -> None:
         """Upload whole rows; of masks with few tokens only the non-zero words."""
@@ -113,9 +106,6 @@ class BiasPool(_Pool[TokenBias]):
         super().__init__(capacity)
         self.biases = torch.empty(0, width, device=device)
         self._uploads = uploads
-
-    def _name(self, value: TokenBias) -> Hashable:
-        return value
 
     def _send(self, placed: Sequence[tuple[int, TokenBias]]) -> None:
         if placed and not len(self.biases):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,6 +22,11 @@ class TokenBias:
     """
 
     values: torch.Tensor
+
+    @property
+    def id(self) -> Hashable:
+        """Identity, valid as long as the bias is referenced."""
+        return id(self)
 
 
 class Mirostat(NamedTuple):
