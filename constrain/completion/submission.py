@@ -230,12 +230,12 @@ def _completion(tokenizer: ExLlamaV2Tokenizer, handle: Handle, filters: Sequence
         tokens,
         finish_reason(output.finish.reason, tokens),
         not is_cut or all(each.matcher.is_accepting() for each in constraints),
-        len(prompt.input_ids),
+        prompt.prompt_length,
         _logprobs(request, sampled),
         confidence if request.return_confidence else None,
         cached_tokens=prompt.cached_tokens,
         thinking_tokens=num_thoughts,
-        context=prompt.tokens()[: len(prompt.input_ids) + num_thoughts] if request.return_confidence else [],
+        context=prompt.tokens()[: prompt.prompt_length + num_thoughts] if request.return_confidence else [],
     )
 
 
@@ -255,7 +255,7 @@ def _faithful_completions(handle: Handle) -> list[Completion]:
             tokens,
             finish_reason(each.finish.reason, tokens),
             each.log_weight > -math.inf,
-            len(prompt.input_ids),
+            prompt.prompt_length,
             _logprobs(sequence.request, each.tokens),
             index=index,
             cached_tokens=prompt.cached_tokens,

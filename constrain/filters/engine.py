@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
+import numpy.typing as npt
 
 from constrain.arguments import check_type
 from constrain.engine import CompiledGrammar, Vocabulary, allocate_bitmask
@@ -79,7 +81,6 @@ class ExLlamaV2EngineFilter(ExLlamaV2Filter):
                 "compile it for Vocabulary.from_tokenizer(tokenizer)"
             )
         self.end_tokens = frozenset(self.vocabulary.eos_token_ids)
-        self._bits = allocate_bitmask(1, self.vocabulary.size)
         self._healing = b""
         self._rejected: int | None = None
 
@@ -90,10 +91,14 @@ class ExLlamaV2EngineFilter(ExLlamaV2Filter):
         c.matcher = self.matcher.clone()
         c.vocabulary = self.vocabulary
         c.end_tokens = self.end_tokens
-        c._bits = allocate_bitmask(1, self.vocabulary.size)
         c._healing = self._healing
         c._rejected = self._rejected
         return c
+
+    @cached_property
+    def _bits(self) -> npt.NDArray[np.int32]:
+        """The mask of this filter where it is asked for ids or logits."""
+        return allocate_bitmask(1, self.vocabulary.size)
 
     def use_background_worker(self) -> bool:
         """Always true: the engine releases the interpreter's lock while it computes a mask."""

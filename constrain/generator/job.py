@@ -253,7 +253,7 @@ class ExLlamaV2DynamicJob:
         return {
             "full_completion": self.full_completion,
             "new_tokens": self.new_tokens,
-            "prompt_tokens": len(rows[0].input_ids),
+            "prompt_tokens": rows[0].prompt_length,
             "time_enqueued": started - times["enqueued"],
             "time_prefill": first - started,
             "time_generate": now - first,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
+from functools import cached_property
 
 import torch
 
@@ -21,7 +22,7 @@ class CachedTokens:
     """Tokens of one sequence, and its pages.
 
     Attributes:
-        input_ids: the prompt, int64 of shape (1, n).
+        prompt_length: number of tokens of the prompt.
         sequence_ids: the prompt, without a token to regenerate (token healing), and the generated tokens.
         pages: pages from the allocator, while the sequence runs.
         block_table: indices of its pages, in order.
@@ -34,7 +35,7 @@ class CachedTokens:
     """
 
     def __init__(self, input_ids: torch.Tensor) -> None:
-        self.input_ids = SeqTensor.from_tensor(input_ids, seq_dim=-1)
+        self._input_ids, self.prompt_length = input_ids, input_ids.shape[-1]
         self.sequence_ids = SeqTensor.from_tensor(input_ids, seq_dim=-1)
         self.pages: list[KVPage] = []
         self.block_table: Sequence[int] = ()
@@ -46,6 +47,11 @@ class CachedTokens:
         self._commit_after = _COMMIT_INTERVAL
         self.prompt_end = 0
         self._allocator: PageAllocator | None = None
+
+    @cached_property
+    def input_ids(self) -> SeqTensor:
+        """The prompt, int64 of shape (1, n)."""
+        return SeqTensor.from_tensor(self._input_ids, seq_dim=-1)
 
     @property
     def is_prefilled(self) -> bool:

@@ -59,7 +59,7 @@ class SequenceState:
         """
         self.request, self.sampling, self.serial = request, request.sampling, serial
         self.rows = [CachedTokens(ids) for ids in request.prompt]
-        self._num_prompt = self._length = len(self.rows[0].input_ids)
+        self._num_prompt = self._length = self.rows[0].prompt_length
         self._prefix_token = self._split_for_healing(tokenizer) if request.heal else None
         self.max_new_tokens = max_new_tokens
         self.finish: Finish | None = None
