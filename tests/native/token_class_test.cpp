@@ -102,6 +102,22 @@ CharacterClass random_class(std::mt19937& random) {
 
 }  // namespace
 
+TEST(token_classes_below_a_node_sort_by_what_follows) {
+  const Vocabulary vocabulary = random_vocabulary();
+  std::mt19937 random(9);
+  for (const char first : {'a', 'z', ' ', '"'}) {
+    const uint32_t root = vocabulary.trie().child(0, static_cast<uint8_t>(first));
+    const CharacterClass within = random_class(random);
+    const TokenClass sorted(vocabulary, within, root);
+    const auto rest = [&](TokenId token) { return passage(vocabulary.bytes(token).substr(1), within); };
+    const auto begins = [&](TokenId token) { return vocabulary.bytes(token).front() == first; };
+    CHECK(added(sorted, kInfinite, vocabulary) ==
+          tokens_where([&](TokenId token) { return begins(token) && !rest(token).leaving; }));
+    CHECK(tokens_of(*sorted.leaving(ByteSet::all(), vocabulary), vocabulary) ==
+          tokens_where([&](TokenId token) { return begins(token) && rest(token).leaving; }));
+  }
+}
+
 TEST(token_classes_sort_tokens_by_the_definition) {
   const Vocabulary vocabulary = random_vocabulary();
   std::mt19937 random(8);

@@ -124,13 +124,39 @@ FrameTokens FrameTokensBuilder::walk_region(const StackTop& top, const WildcardR
   FrameTokens frame;
   start(text, within);
   if (!within) walk_.known = [this](uint32_t node, const StackTop& inner) { return entered(node, inner); };
+  std::vector<std::pair<uint8_t, StackTop>> deferred;
+  walk_.defers = [&](const Trie& trie, uint32_t node, const StackTop& after) {
+    const bool found = has_region(trie, node, after);
+    if (found) deferred.emplace_back(trie.byte[node], after);
+    return found;
+  };
   for (const TriePtr& trie : beyond(text, within)) {
     walk_.tokens.clear(), walk_.boundary_nodes.clear();
     walk_.run_alone(*trie, top, top.parent_depth());
     add_walked(trie, frame);
   }
-  walk_.known = nullptr;
+  walk_.known = nullptr, walk_.defers = nullptr;
+  for (const auto& [byte, after] : deferred) walk_below(byte, {after.state, after.reg, top.parent}, frame);
   return finish(std::move(frame));
+}
+
+/// True if a wildcard region begins after the first byte of strings, of which the trie has all.
+bool FrameTokensBuilder::has_region(const Trie& trie, uint32_t node, const StackTop& top) const {
+  const Trie& all = vocabulary_.trie();
+  if (trie.byte[node] >= 0x80 || trie.size[node] != all.size[all.child(0, trie.byte[node])]) return false;
+  return grammar_.wildcard_region(top.state, top.reg).max_length == WildcardRegion::kUnbounded;
+}
+
+/// Adds the tokens that begin with a byte after which a wildcard region begins.
+void FrameTokensBuilder::walk_below(uint8_t byte, const StackTop& top, FrameTokens& frame) {
+  const WildcardRegion text = grammar_.wildcard_region(top.state, top.reg);
+  const TokenClassPtr within = vocabulary_.token_class(text.characters, vocabulary_.trie().child(0, byte));
+  within->add(text.max_length, tokens_);
+  const TriePtr trie = within->leaving(text.leaving, vocabulary_);
+  if (trie->nodes() == 1) return;
+  walk_.tokens.clear(), walk_.boundary_nodes.clear();
+  walk_.run_alone(*trie, top, top.parent_depth(), 1);
+  add_walked(trie, frame);
 }
 
 /// Walks groups of tokens by their suffix after the wildcard region. If all texts of the region lead to one state,

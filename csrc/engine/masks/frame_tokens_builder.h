@@ -43,6 +43,8 @@ class FrameTokensBuilder {
                                                 const TokenClassPtr& within);
   std::optional<FrameTokens> walk_beside_usual(const StackTop& top, const WildcardRegion& text,
                                                const TokenClassPtr& within);
+  bool has_region(const Trie& trie, uint32_t node, const StackTop& top) const;
+  void walk_below(uint8_t byte, const StackTop& top, FrameTokens& frame);
   FrameTokens replace(const FrameTokens& by, std::vector<TokenId> tokens, const TriePtr& trie);
   void start(const WildcardRegion& text, const TokenClassPtr& within);
   void add_walked(const TriePtr& trie, FrameTokens& frame);

@@ -13,6 +13,9 @@ constexpr size_t kMergeAbove = 4;
 /// Fewest nodes of a subtree for which `TrieWalk::known` is asked.
 constexpr uint32_t kWorthAsking = 32;
 
+/// Fewest nodes of a subtree for which `TrieWalk::defers` is asked.
+constexpr uint32_t kWorthDeferring = 256;
+
 /// Bytes of working memory that a thread keeps between walks.
 constexpr size_t kKeptScratch = size_t{4} << 20;
 
@@ -336,6 +339,10 @@ void TrieWalk::walk(const Trie& trie, uint32_t child, size_t base) {
         }
       }
       take(trie, node, {&top, 1});
+      if (defers && trie.size[node] >= kWorthDeferring && trie.depth[node] == 1 && defers(trie, node, top)) {
+        node += trie.size[node];
+        continue;
+      }
       // A leaf needs no level.
       if (trie.size[node] > 1) {
         enter_alone(trie, node, top, above.end, levels_[depth]);

@@ -87,6 +87,10 @@ class TrieWalk {
   /// on; null: they are walked. May be empty.
   std::function<FrameTokensPtr(uint32_t node, const StackTop& top)> known;
 
+  /// Asked by `run_alone` where the first byte of many strings leads, within the frame; true if their tokens are found
+  /// elsewhere. May be empty.
+  std::function<bool(const Trie& trie, uint32_t node, const StackTop&)> defers;
+
   /// A frame that `known` knew, and its parents.
   struct Entered {
     FrameTokensPtr tokens;

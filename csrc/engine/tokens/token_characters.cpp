@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "engine/base/bits.h"
-#include "engine/base/byte_set.h"
 #include "engine/text/utf8.h"
 #include "engine/tokens/token_class.h"
 
@@ -13,7 +12,6 @@ namespace constrain {
 struct TokenCharacters::Place {
   Utf8State utf8 = Utf8State::boundary;
   char32_t bits = 0;  ///< code point bits so far, beyond ASCII
-  ByteSet ends;       ///< how the strings up to here end
 };
 
 TokenCharacters::TokenCharacters(TriePtr trie, std::span<const TokenId> duplicates)
@@ -28,10 +26,7 @@ TokenCharacters::TokenCharacters(TriePtr trie, std::span<const TokenId> duplicat
     lead_[node] = begins_[node] ? trie_->byte[node] : lead_[parents[depth - 1]];
     count_[node] = static_cast<uint16_t>(count_[parents[depth - 1]] + begins_[node]);
     parents[depth] = node;
-    const uint8_t end = step(from, node, to);
-    to.ends = from.ends;
-    if (!from.ends.has(end)) nodes_[end].push_back(node);
-    to.ends.add(end);
+    nodes_[step(from, node, to)].push_back(node);
   }
   std::ranges::sort(beyond_, {}, &Beyond::first);
   list_tokens(duplicates);
@@ -68,13 +63,18 @@ void TokenCharacters::list_tokens(std::span<const TokenId> duplicates) {
   std::ranges::sort(long_);
 }
 
-std::vector<Leaving> TokenCharacters::leaving(const CharacterClass& within) const {
-  const size_t nodes = trie_->nodes();
-  std::vector<uint32_t> marks(nodes / 32 + 1);
-  const auto mark = [&](uint32_t node) { bits::set(marks.data(), node); };
+std::vector<Leaving> TokenCharacters::leaving(const CharacterClass& within, uint32_t root) const {
+  const uint32_t end_node = root + trie_->size[root];
+  std::vector<uint32_t> marks(end_node / 32 + 1);
+  const auto mark = [&](uint32_t node) {
+    if (node < end_node) bits::set(marks.data(), node);
+  };
   for (size_t end = 0; end < nodes_.size(); ++end) {
     const bool stays = end < kPart ? within.ascii.has(static_cast<uint8_t>(end)) : end == kPart && within.beyond_ascii;
-    if (!stays) std::ranges::for_each(nodes_[end], mark);
+    if (stays) continue;
+    const auto& nodes = nodes_[end];
+    for (auto node = std::ranges::upper_bound(nodes, root); node != nodes.end() && *node < end_node; ++node)
+      mark(*node);
   }
   for (const auto& [first, last] : within.excluded) {
     auto one = std::ranges::lower_bound(beyond_, first, {}, &Beyond::first);
@@ -83,8 +83,8 @@ std::vector<Leaving> TokenCharacters::leaving(const CharacterClass& within) cons
     }
   }
   std::vector<Leaving> found;
-  for (size_t node = bits::next(marks, 1); node < nodes; node = bits::next(marks, node + trie_->size[node])) {
-    found.push_back({static_cast<uint32_t>(node), count_[node] - 1u, lead_[node], !begins_[node]});
+  for (size_t node = bits::next(marks, root + 1); node < end_node; node = bits::next(marks, node + trie_->size[node])) {
+    found.push_back({static_cast<uint32_t>(node), count_[node] - 1u - count_[root], lead_[node], !begins_[node]});
   }
   return found;
 }

@@ -47,8 +47,9 @@ class TokenCharacters {
   /// The nodes of tokens of more characters than TokenClass::kLengthSteps begin with, in order.
   std::span<const uint32_t> long_nodes() const { return long_nodes_; }
 
-  /// The subtrees that leave a class, in order.
-  std::vector<Leaving> leaving(const CharacterClass& within) const;
+  /// The subtrees below `root`, the end of a character, that leave a class, in order. Their characters count from
+  /// there.
+  std::vector<Leaving> leaving(const CharacterClass& within, uint32_t root) const;
 
  private:
   // How strings end: with an ASCII character, by which; with a byte of another one; with a byte that begins none; or
@@ -69,7 +70,7 @@ class TokenCharacters {
   std::vector<uint16_t> count_;
   std::vector<uint8_t> lead_;                     // by node, the first byte of the last character
   std::vector<bool> begins_;                      // by node, true if its byte is that one
-  std::array<std::vector<uint32_t>, 256> nodes_;  // by how they end, without those below others
+  std::array<std::vector<uint32_t>, 256> nodes_;  // by how they end
   std::vector<Beyond> beyond_;                    // by the first character
   std::vector<TokenId> tokens_;                   // in the order of the trie
   std::vector<uint32_t> before_;                  // by node, how many of `tokens_` come before it

@@ -10,11 +10,10 @@
 
 namespace constrain {
 
-TokenClass::TokenClass(const Vocabulary& vocabulary, const CharacterClass& characters)
-    : characters_(vocabulary.characters()), leaving_(characters_->leaving(characters)) {
-  const auto shorter = characters_->up_to(TokenCharacters::kShort);
-  std::vector<uint32_t> words(shorter.begin(), shorter.end());
-  for (const auto& [_, token] : characters_->long_tokens()) bits::set(words.data(), static_cast<size_t>(token));
+TokenClass::TokenClass(const Vocabulary& vocabulary, const CharacterClass& characters, uint32_t root)
+    : characters_(vocabulary.characters()), leaving_(characters_->leaving(characters, root)) {
+  std::vector<uint32_t> words(vocabulary.mask_words());
+  for (const TokenId token : characters_->tokens(root)) bits::set(words.data(), static_cast<size_t>(token));
   for (const Leaving& one : leaving_) {
     for (const TokenId token : characters_->tokens(one.node)) bits::clear(words.data(), static_cast<size_t>(token));
   }
@@ -109,7 +108,7 @@ TriePtr TokenClass::long_tokens(uint64_t max_length, const Vocabulary& vocabular
 }
 
 size_t TokenClass::bytes() const {
-  constexpr size_t kLater = size_t{2} << 20;  // estimate of what is made later
+  constexpr size_t kLater = size_t{1} << 20;  // estimate of what is made later
   return all_->bytes() + leaving_.size() * sizeof(Leaving) + kLater;
 }
 

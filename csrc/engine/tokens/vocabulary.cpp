@@ -122,11 +122,12 @@ void Vocabulary::add_duplicates(std::vector<TokenId>& tokens, size_t begin) cons
   }
 }
 
-TokenClassPtr Vocabulary::token_class(const CharacterClass& characters) const {
-  std::vector<uint64_t> key{characters.ascii.words[0], characters.ascii.words[1], characters.beyond_ascii};
+TokenClassPtr Vocabulary::token_class(const CharacterClass& characters, uint32_t root) const {
+  const uint64_t place = uint64_t{root} << 1 | characters.beyond_ascii;
+  std::vector<uint64_t> key{characters.ascii.words[0], characters.ascii.words[1], place};
   for (const auto& [first, last] : characters.excluded) key.push_back(uint64_t{first} << 32 | last);
   if (const auto cached = classes_.find(key)) return *cached;
-  auto made = std::make_shared<const TokenClass>(*this, characters);
+  auto made = std::make_shared<const TokenClass>(*this, characters, root);
   classes_.put(key, made, made->bytes());
   return made;
 }
