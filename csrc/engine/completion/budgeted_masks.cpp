@@ -15,8 +15,8 @@ namespace {
 /// make.
 constexpr uint64_t kSteps = 2048, kFrames = 131'072;
 
-/// Work for the tokens of one mask: nodes visited, and the frames after tokens times what one costs in nodes.
-constexpr uint64_t kMostWork = 100'000, kFrameWork = 3;
+/// Work for the tokens of one mask: nodes visited, frames made, and the stacks after tokens times what one costs.
+constexpr uint64_t kMostWork = 90'000, kStackWork = 2;
 
 /// Ends a walk that takes too much work.
 struct WalkedEnough {};
@@ -189,7 +189,9 @@ BudgetedMasks::Made BudgetedMasks::find_or_make(const Configuration& from, uint6
   const Made* cached = made_.find(&from);
   if (cached && cached->from <= budget && budget < cached->below) return *cached;
   Made made = make(from, budget);
-  if (!guessed_) made_.put(&from, made);
+  // What was guessed for one budget says nothing about others.
+  if (guessed_) made.from = budget, made.below = budget + 1;
+  made_.put(&from, made);
   return made;
 }
 
@@ -226,7 +228,9 @@ void BudgetedMasks::start(const Configuration& from, uint64_t budget) {
   forget();
 }
 
-void BudgetedMasks::allow_work() { work_ = 0, most_work_ = walk_.visited + kMostWork; }
+uint64_t BudgetedMasks::work() const { return walk_.visited + walk_.store().work() + kStackWork * judged_; }
+
+void BudgetedMasks::allow_work() { most_work_ = work() + kMostWork; }
 
 /// Clears the results of the last walk.
 void BudgetedMasks::forget() {
@@ -566,8 +570,8 @@ std::optional<StackTop> BudgetedMasks::any_text(const StackTop& top, std::vector
 
 /// Decides about the stack tops after a token by their bytes, or admits them until `measure_pending`.
 bool BudgetedMasks::admits(std::span<const StackTop> tops) {
-  work_ += kFrameWork * tops.size();
-  if (walk_.visited + work_ > most_work_) throw WalkedEnough();
+  judged_ += tops.size();
+  if (work() > most_work_) throw WalkedEnough();
   if (tops.size() > 1 || tops.front() != last_) {
     std::vector<StackTop> all(tops.begin(), tops.end());
     last_after_ = walk_.store().make(all);

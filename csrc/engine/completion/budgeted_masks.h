@@ -94,6 +94,7 @@ class BudgetedMasks final : public SharedStage {
   Made find_or_make(const Configuration& from, uint64_t budget);
   Made make(const Configuration& from, uint64_t budget);
   void start(const Configuration& from, uint64_t budget);
+  uint64_t work() const;
   void allow_work();
   void forget();
   Trie select(const std::vector<TokenId>& tokens) const;
@@ -144,7 +145,7 @@ class BudgetedMasks final : public SharedStage {
   const Configuration* from_ = nullptr;        // start of the walk
   uint64_t budget_ = 0, most_ = 0;             // ... its budget, and an upper bound on the need after any of its tokens
   uint64_t same_from_ = 0, same_below_ = 0;    // ... the budgets for which the outcome is the same
-  uint64_t work_ = 0, most_work_ = 0;          // ... the work for the frames after its tokens, and its limit
+  uint64_t judged_ = 0, most_work_ = 0;        // stacks judged so far, and the limit of the work for all tokens
   bool measuring_ = false;                     // ... true once completions are measured, and not only their bytes
   bool guessed_ = false;                       // ... true if some completion was not measured
   TokenSet tokens_;

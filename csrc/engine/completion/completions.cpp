@@ -123,7 +123,8 @@ Completions::Step Completions::first_step(const Configuration& at) {
   // A forced byte is right whatever it costs: indentation is not part of the cost.
   const uint64_t here = cost(at);
   size_t choices = 0;
-  const ByteSet possible = possible_bytes(grammar_, at), likely = likely_bytes(at);
+  const StackTop& cheapest = costs_.cheapest(&at);
+  const ByteSet possible = possible_bytes(grammar_, at), likely = grammar_.likely_bytes(cheapest.state, cheapest.reg);
   for (const ByteSet& bytes : {possible & likely, possible & ~likely}) {
     for (int byte = bytes.next(0); byte >= 0; byte = bytes.next(byte + 1)) {
       const Configuration* next = advance(at, static_cast<uint8_t>(byte));
@@ -135,12 +136,6 @@ Completions::Step Completions::first_step(const Configuration& at) {
   }
   if (choices != 1) throw std::logic_error("a live configuration has no completion");
   return found;
-}
-
-ByteSet Completions::likely_bytes(const Configuration& at) const {
-  ByteSet bytes;
-  for (const StackTop& top : at.tops()) bytes.add(grammar_.likely_bytes(top.state, top.reg));
-  return bytes;
 }
 
 const Configuration* Completions::advance(const Configuration& from, uint8_t byte) {

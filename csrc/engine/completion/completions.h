@@ -70,7 +70,6 @@ class Completions {
   Step& step(const Configuration* at);
   bool round_is_over() const { return left_ == 0 || store_.work() > most_work_; }
   Step first_step(const Configuration& at);
-  ByteSet likely_bytes(const Configuration& at) const;
   void measure_steps(const std::vector<Step*>& way, Step* end);
   const Configuration* advance(const Configuration& from, uint8_t byte);
   uint64_t count_tokens(const Step& from) const;

@@ -14,15 +14,26 @@ class Costs {
  public:
   explicit Costs(const ParseTable& grammar) : grammar_(grammar) {}
 
-  uint64_t of(const Configuration* configuration);
+  uint64_t of(const Configuration* configuration) { return find(configuration).bytes; }
+
+  /// The stack top that the shortest completion takes.
+  const StackTop& cheapest(const Configuration* configuration) {
+    return configuration->tops()[find(configuration).top];
+  }
 
   /// Configurations measured so far.
   size_t size() const { return cache_.size(); }
 
  private:
+  struct Cheapest {
+    uint64_t bytes = kInfinite;
+    size_t top = 0;
+  };
+  const Cheapest& find(const Configuration* configuration);
+
   const ParseTable& grammar_;
   std::pmr::monotonic_buffer_resource memory_;  // large caches are dropped at once
-  std::pmr::unordered_map<const Configuration*, uint64_t> cache_{&memory_};
+  std::pmr::unordered_map<const Configuration*, Cheapest> cache_{&memory_};
 };
 
 }  // namespace constrain

@@ -75,6 +75,7 @@ class TrieWalk {
 
   /// Store of the walk's configurations.
   ConfigurationStore& store() { return store_; }
+  const ConfigurationStore& store() const { return store_; }
   Registers& registers() { return registers_; }
 
   /// Filter on the stack tops after a token; null: all tokens are collected.

@@ -8,11 +8,12 @@ namespace constrain::json {
 ObjectCost::ObjectCost(const ObjectShape& shape, const ObjectState& state, const WhitespaceRun& whitespace)
     : shape_(shape), state_(state), whitespace_(whitespace) {
   for (const auto& others : shape.spec.others) cheapest_.emplace_back(others.keys);
+  for (const auto& property : shape.spec.properties) names_.push_back(escaped_length(property.name));
 }
 
 uint64_t ObjectCost::member_length(uint32_t name, uint32_t typed, const Lengths& lengths, uint32_t duties) const {
   const auto& property = shape_.spec.properties[name];
-  const uint64_t key = escaped_length(std::string_view(property.name).substr(typed)) + 2;
+  const uint64_t key = names_[name] - escaped_length(std::string_view(property.name).substr(0, typed)) + 2;
   uint64_t value = kInfinite;
   for (const auto& choice : property.choices) {
     if ((choice.duties & duties) == duties) value = std::min(value, lengths[choice.value]);

@@ -74,6 +74,7 @@ class ObjectCost {
   const ObjectShape& shape_;
   const ObjectState& state_;
   const WhitespaceRun& whitespace_;
+  std::vector<uint64_t> names_;          // lengths of the names of spec.properties
   std::vector<CheapestWords> cheapest_;  // by index of spec.others
 };
 
