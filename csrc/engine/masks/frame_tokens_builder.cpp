@@ -140,18 +140,18 @@ FrameTokens FrameTokensBuilder::walk_region(const StackTop& top, const WildcardR
   return finish(std::move(frame));
 }
 
-/// True if a wildcard region begins after the first byte of strings, of which the trie has all.
+/// True if a wildcard region that no token exceeds begins after the first byte of strings, of which the trie has all.
 bool FrameTokensBuilder::has_region(const Trie& trie, uint32_t node, const StackTop& top) const {
   const Trie& all = vocabulary_.trie();
   if (trie.byte[node] >= 0x80 || trie.size[node] != all.size[all.child(0, trie.byte[node])]) return false;
-  return grammar_.wildcard_region(top.state, top.reg).max_length == WildcardRegion::kUnbounded;
+  return grammar_.wildcard_region(top.state, top.reg).max_length >= vocabulary_.longest_token();
 }
 
 /// Adds the tokens that begin with a byte after which a wildcard region begins.
 void FrameTokensBuilder::walk_below(uint8_t byte, const StackTop& top, FrameTokens& frame) {
   const WildcardRegion text = grammar_.wildcard_region(top.state, top.reg);
   const TokenClassPtr within = vocabulary_.token_class(text.characters, vocabulary_.trie().child(0, byte));
-  within->add(text.max_length, tokens_);
+  within->add(WildcardRegion::kUnbounded, tokens_);
   const TriePtr trie = within->leaving(text.leaving, vocabulary_);
   if (trie->nodes() == 1) return;
   walk_.tokens.clear(), walk_.boundary_nodes.clear();
