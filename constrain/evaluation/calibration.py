@@ -15,7 +15,7 @@ from constrain.extract.calibration import MIN_VALUES, Calibration, Sample, kind_
 from constrain.runs import Line
 
 #: Margins that are tried, see :class:`~constrain.extract.Calibration`.
-MARGINS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 9.0)
+MARGINS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 9.0, 16.0, 32.0)
 
 
 class Doubt(NamedTuple):

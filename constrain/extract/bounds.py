@@ -19,12 +19,9 @@ _LOW, _HIGH = ("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")
 #: Keywords that bound a string.
 _STRINGS = frozenset({"maxLength", "pattern", "x-verbatim"})
 #: Formats whose texts are short; those of others, such as ``uri``, may go on.
-_SHORT_FORMATS = frozenset({"date", "hostname", "idn-hostname", "ipv4", "ipv6", "uuid"})
-#: Nanoseconds.
-_TIME = r"^[^.]*(\.[0-9]{1,9}([^0-9].*)?)?$"
+_SHORT_FORMATS = frozenset({"date", "date-time", "hostname", "idn-hostname", "ipv4", "ipv6", "time", "uuid"})
 #: Six digits are the most in which no duration is too large for Python's ``timedelta``.
 _DURATION = "^[^0-9]*([0-9]{1,6}[^0-9]+)*$"
-_PATTERNS = {"date-time": _TIME, "duration": _DURATION, "time": _TIME}
 #: Keywords whose subschemas do not narrow the whole schema when they are narrowed.
 _CONDITIONS = frozenset({"not", "if", "contains", "propertyNames"})
 
@@ -37,9 +34,9 @@ def max_length(text: str) -> int:
 def bounded(schema: Any, length: int) -> Any:
     """Return a copy of a schema with default bounds.
 
-    Numbers get a ``minimum`` and a ``maximum`` of 15 digits, strings a ``maxLength`` of ``length``, durations a
-    ``pattern`` for numbers of 6 digits, and times one for nanoseconds. Existing bounds are kept, and subschemas of
-    ``not``, ``if`` and ``contains`` are left unchanged.
+    Numbers get a ``minimum`` and a ``maximum`` of 15 digits, strings a ``maxLength`` of ``length``, and durations a
+    ``pattern`` for numbers of 6 digits. Existing bounds are kept, and subschemas of ``not``, ``if`` and ``contains``
+    are left unchanged.
     """
     if not isinstance(schema, Mapping):
         return schema
@@ -63,8 +60,8 @@ def _string_bounds(node: Mapping[str, Any], length: int) -> dict[str, Any]:
     """Return default bounds of strings that have none."""
     if node.get("format") in _SHORT_FORMATS:
         return {}
-    if node.get("format") in _PATTERNS:
-        return {"pattern": _PATTERNS[node["format"]]}
+    if node.get("format") == "duration":
+        return {"pattern": _DURATION}
     return {"maxLength": max(length, node["minLength"]) if isinstance(node.get("minLength"), int) else length}
 
 

@@ -40,8 +40,6 @@ def takes(schema: dict[str, Any], text: str, length: int = 300) -> bool:
             json.dumps("http://a.b/" + "a" * 290),
         ),
         ({"type": "string", "format": "nonsense"}, json.dumps("a" * 300), json.dumps("a" * 301)),
-        ({"type": "string", "format": "time"}, '"01:02:03.123456789+04:05"', '"01:02:03.1234567890Z"'),
-        ({"type": "string", "format": "date-time"}, '"2026-01-02T01:02:03.5Z"', '"2026-01-02T01:02:03.1234567890Z"'),
         ({"type": "string", "format": "duration"}, '"P999999Y11M20DT7H1M999999S"', '"P1000000Y"'),
         ({"type": "string", "minLength": 310}, json.dumps("a" * 310), json.dumps("a" * 311)),
     ],
