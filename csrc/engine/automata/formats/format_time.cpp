@@ -4,8 +4,7 @@ namespace constrain::format_patterns {
 
 namespace {
 
-const std::string kHour = "(?:[01][0-9]|2[0-3])", kSixty = "[0-5][0-9]";
-const std::string kFraction = "(?:\\.[0-9]{1,9})?";  // to nanoseconds, so that models cannot write digits without end
+const std::string kHour = "(?:[01][0-9]|2[0-3])", kSixty = "[0-5][0-9]", kFraction = "(?:\\.[0-9]+)?";
 const std::string kOffset = "(?:[Zz]|[+-]" + kHour + ":" + kSixty + ")";
 
 std::string two_digits(int number) { return (number < 10 ? "0" : "") + std::to_string(number); }
