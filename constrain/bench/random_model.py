@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from shutil import copy
 from tempfile import TemporaryDirectory
@@ -16,7 +17,15 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from constrain.bench.shapes import Shape
-from constrain.kernels import Float4Weight, Float8Weight, GroupedInt8Weight, GroupedWeight, Int4Weight, PackedWeight
+from constrain.kernels import (
+    Float4Weight,
+    Float8Weight,
+    GroupedInt8Weight,
+    GroupedWeight,
+    Int4Weight,
+    InterleavedWeight,
+    PackedWeight,
+)
 from constrain.model import ExLlamaV2, ExLlamaV2Config
 from constrain.model.modules import Embedding, Head
 from constrain.model.tensor_files import TensorFiles
@@ -26,22 +35,45 @@ _SPREAD = 0.02
 _LOUD = 1e6
 
 
-#: Classes of weights that stay packed, by the name of their form, and the inputs of a group.
-FORMS: dict[str, tuple[type[GroupedWeight], int]] = {
-    "int8": (GroupedInt8Weight, 128),
-    "int4": (Int4Weight, 128),
-    "fp8": (Float8Weight, 128),
-    "mxfp4": (Float4Weight, 32),
-}
-
-
 def random_weight(form: str, outputs: int, inputs: int, device: torch.device) -> PackedWeight:
     """Return a random weight in one of ``FORMS``, not prepared for products."""
-    kind, size = FORMS[form]
+    return FORMS[form](outputs, inputs, device)
+
+
+def _grouped(kind: type[GroupedWeight], size: int, outputs: int, inputs: int, device: torch.device) -> GroupedWeight:
     codes = torch.randint(0, 256, (outputs, inputs * (kind.kind % 100) // 8), dtype=torch.uint8, device=device)
     scales = torch.full((outputs, -(-inputs // size)), _SPREAD / 8, device=device)
     # Without the codes of floats that are not numbers.
     return kind(codes & 0x77, scales.half(), size)
+
+
+def _nvfp4(outputs: int, inputs: int, device: torch.device) -> GroupedWeight:
+    weight = _grouped(Float4Weight, 16, outputs, inputs, device)
+    ones = torch.ones_like(weight.scales).to(torch.float8_e4m3fn)
+    return replace(weight, scales=ones, factors=torch.full((outputs,), _SPREAD / 8, device=device))
+
+
+def _exl2(outputs: int, inputs: int, device: torch.device) -> InterleavedWeight:
+    """EXL2 of 4 bits: a tenth of the inputs has 5 bits and a tenth 3; all weights of the same inputs have one order."""
+    tenth, size = inputs // 10 // 128 * 128, 128
+    runs = [(5, tenth), (4, inputs - 2 * tenth), (3, tenth)]
+    groups = tuple((bits, min(size, run - start)) for bits, run in runs for start in range(0, run, size))
+    words = sum(bits * run for bits, run in runs) // 32
+    codes = torch.randint(-(1 << 31), 1 << 31, (outputs, words), dtype=torch.int32, device=device)
+    scales = torch.full((outputs, len(groups)), _SPREAD / 8, device=device).half()
+    order = torch.randperm(inputs, generator=torch.Generator().manual_seed(inputs)).to(device)
+    return InterleavedWeight.of_rows(codes, scales, None, order, groups)
+
+
+FORMS: dict[str, Callable[[int, int, torch.device], PackedWeight]] = {
+    "int8": partial(_grouped, GroupedInt8Weight, 128),
+    "int4": partial(_grouped, Int4Weight, 128),
+    "fp8": partial(_grouped, Float8Weight, 128),
+    "mxfp4": partial(_grouped, Float4Weight, 32),
+    "nvfp4": _nvfp4,
+    "exl2": _exl2,
+}
+"""Random weights that stay packed, by the name of their form: of so many outputs and inputs, on a device."""
 
 
 class _RandomTensors:

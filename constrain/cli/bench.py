@@ -24,7 +24,7 @@ _shape_option = click.option(
     "--shape", type=click.Choice(sorted(SHAPES)), default="llama-3.1-8b", show_default=True, help="Shape of the model."
 )
 # Names in constrain.bench.random_model, which needs torch.
-_WEIGHT_FORMS = "int8", "int4", "fp8", "mxfp4"
+_WEIGHT_FORMS = "int8", "int4", "fp8", "mxfp4", "nvfp4", "exl2"
 # As many sequences as a decode pass takes, see ModelRunner.max_rows.
 _ROWS = click.IntRange(min=1, max=256)
 _json_option = click.option("--json", "output", type=OutputFile(), help="File for all figures.")

@@ -49,6 +49,7 @@ from constrain.kernels.weights import (
     join_weights,
     multiplies_packed,
     record_codes,
+    scaled_form,
 )
 
 __all__ = [
@@ -128,6 +129,7 @@ __all__ = [
     "rotate",
     "route",
     "sample",
+    "scaled_form",
     "soft_cap",
     "weighted_sum",
 ]

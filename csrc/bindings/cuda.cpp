@@ -11,6 +11,7 @@
 #include "cuda/bandwidth.cuh"
 #include "cuda/bitmask.cuh"
 #include "cuda/experts/experts.cuh"
+#include "cuda/gather.cuh"
 #include "cuda/guidance.cuh"
 #include "cuda/linear/product.cuh"
 #include "cuda/norm.cuh"
@@ -81,6 +82,17 @@ void bind_rows(py::module_& m) {
       py::kw_only(), arg("x"), arg("residual"), arg("weight"), arg("bias"), arg("out"), arg("x_stride"),
       arg("residual_stride"), arg("out_stride"), arg("rows"), arg("width"), arg("eps"), arg("centred"), arg("dtype"),
       arg("stream"), "Queue an RMS norm, or a layer norm where centred, of rows.");
+  m.def(
+      "gather",
+      [](Address x, Address order, Address weight, Address out, int64_t x_stride, int64_t rows, int width, int columns,
+         float eps, const std::string& dtype, Address stream) {
+        gather(GatherRows{data(x), pointer<int>(order), data(weight), data(out), x_stride, rows, width, columns, eps,
+                          float_type(dtype)},
+               stream_of(stream));
+      },
+      py::kw_only(), arg("x"), arg("order"), arg("weight"), arg("out"), arg("x_stride"), arg("rows"), arg("width"),
+      arg("columns"), arg("eps"), arg("dtype"), arg("stream"),
+      "Queue an RMS norm, if one is given, and a gather of rows.");
   m.def(
       "gated_activation",
       [](Address gate_up, Address out, int64_t rows, int width, const std::string& activation, const std::string& dtype,

@@ -14,6 +14,7 @@ Codes codes_of(const std::string& name) {
   if (name == "int8") return Codes::int8;
   if (name == "float8") return Codes::float8;
   if (name == "float4") return Codes::float4;
+  if (name == "scaled_float4") return Codes::scaled_float4;
   throw std::invalid_argument("unknown codes " + name);
 }
 

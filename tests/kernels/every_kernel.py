@@ -56,6 +56,7 @@ from constrain.kernels import (
     route,
     sample,
 )
+from constrain.kernels.gather import gathered
 from constrain.kernels.weights.fragments import BITS
 from constrain.kernels.weights.tensor_core import TensorCoreWeight
 
@@ -107,18 +108,35 @@ def updates() -> None:
 
 
 def packed_products() -> None:
-    for kind, dtype, rows in product(BITS, HALVES, (1, 8, 16, 20)):
+    for kind, dtype, rows in product(("int4", "int8", "float8", "float4"), HALVES, (1, 8, 16, 20)):
         codes = torch.randint(0, 1 << BITS[kind], (64, 328)).to(torch.uint8)
         for size, has_zeros in product((32, 128), (False, True) if kind.startswith("int") else (False,)):
             scales = torch.rand(64, -(-328 // size)).to(dtype)
             zeros = torch.zeros_like(scales, dtype=torch.uint8) if has_zeros else None
             weight = TensorCoreWeight.of_codes(kind, codes, scales, zeros, size, dtype)
             assert weight is not None
-            x, residual, bias = (torch.randn(rows, each).to(dtype) for each in (328, 64, 64))
-            for norm in (None, RowNorm(torch.randn(328).to(dtype), 1e-5)):
-                linear(x, weight, bias[0], residual, norm)
-                gated_linear(x, weight, bias[0], Activation.SILU, norm)
-            linear(torch.randn(65, 328).to(dtype), weight)
+            multiply_packed(weight, rows)
+    for dtype, rows in product(HALVES, (1, 8, 16, 20)):
+        codes, scales = (torch.randint(0, most, (64, width)) for most, width in ((16, 328), (127, 21)))
+        floats = TensorCoreWeight.of_scaled_floats(codes.byte(), scales.byte(), torch.rand(64), dtype)
+        assert floats is not None
+        multiply_packed(floats, rows)
+
+
+def multiply_packed(weight: TensorCoreWeight, rows: int) -> None:
+    outputs, inputs = weight.shape
+    x, residual, bias = (torch.randn(rows, each).to(weight.dtype) for each in (inputs, outputs, outputs))
+    for norm in (None, RowNorm(torch.randn(inputs).to(weight.dtype), 1e-5)):
+        linear(x, weight, bias[0], residual, norm)
+        gated_linear(x, weight, bias[0], Activation.SILU, norm)
+    linear(torch.randn(65, inputs).to(weight.dtype), weight)
+
+
+def gathers() -> None:
+    for dtype, rows, columns in product(HALVES, (1, 65), (8, 1032)):
+        x, order = torch.randn(rows, 520).to(dtype), torch.randint(0, 520, (columns,)).int()
+        gathered(x, order)
+        gathered(x, order, RowNorm(torch.randn(520).to(dtype), 1e-5))
 
 
 def experts() -> None:
@@ -241,6 +259,7 @@ def launch_all() -> None:
             updates,
             packed_products,
             experts,
+            gathers,
             attentions,
             sampling,
             steps,

@@ -7,11 +7,12 @@ import torch
 
 from constrain.kernels import Activation, Int4Weight, RowNorm, gated_linear, linear
 from constrain.kernels.activation import gated_activation_reference
-from constrain.kernels.norm import rms_norm_reference
+from constrain.kernels.gather import gathered
+from constrain.kernels.norm import normed, rms_norm_reference
 from constrain.kernels.weights.fragments import BITS, RecordForm, find_form, make_records, read_records
 from constrain.kernels.weights.tensor_core import TensorCoreWeight
 
-KINDS = list(BITS)
+KINDS = ["int4", "int8", "float8", "float4"]
 HALVES = [torch.float16, torch.bfloat16]
 SPREADS = {"int4": 6, "int8": 100, "float8": 100, "float4": 3}
 """About the standard deviations of the codes' values."""
@@ -38,6 +39,19 @@ def weights(
     weight = TensorCoreWeight.of_codes(kind, random_codes(kind, outputs, inputs), values, points, size, dtype)
     assert weight is not None
     return weight
+
+
+def scaled_floats(outputs: int, inputs: int, dtype: torch.dtype) -> tuple[TensorCoreWeight, torch.Tensor]:
+    """A weight with a scale in E4M3 for each 16 inputs, from the least to the largest, and what it stands for."""
+    codes = random_codes("float4", outputs, inputs)
+    scales = torch.randint(1, 0x7F, (outputs, -(-inputs // 16))).to(torch.uint8)
+    scales[0, :2] = torch.tensor([1, 0x7E])
+    factors = (torch.rand(outputs) + 0.2) / (200 * inputs**0.5)
+    weight = TensorCoreWeight.of_scaled_floats(codes, scales, factors, dtype)
+    assert weight is not None
+    values = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])[(codes & 7).long()] * (1 - (codes >> 3) * 2.0)
+    of_inputs = scales.view(torch.float8_e4m3fn).float().repeat_interleave(16, dim=1)[:, :inputs]
+    return weight, values * of_inputs * factors.unsqueeze(1)
 
 
 def element(record: torch.Tensor, kind: str, row: int, column: int) -> int:
@@ -88,6 +102,16 @@ def test_records_are_the_weight(kind: str, size: int) -> None:
     assert not found[21:].any()
 
 
+def test_floats_with_scales_of_eight_bits() -> None:
+    weight, dense = scaled_floats(37, 328, torch.float16)
+    assert weight.nbytes == weight.form.size(37, 328) == 3 * 3 * (16 * 128 // 2 + 16 * 8 + 16 * 4)
+    torch.testing.assert_close(weight.dequantized(slice(0, 37), torch.float32), dense, rtol=3e-7, atol=0)
+    assert not weight.padded(48).dequantized(slice(37, 48), torch.float32).any()
+    assert (
+        TensorCoreWeight.of_scaled_floats(*(torch.zeros(1, 4).to(torch.uint8),) * 2, torch.ones(1), HALVES[0]) is None
+    )
+
+
 def test_groups_without_a_form() -> None:
     codes, scales = random_codes("int4", 16, 96), torch.rand(16, 2)
     assert find_form("int4", 48, 96, torch.float16, zeros=False) is None
@@ -116,6 +140,14 @@ def test_products_by_dequantisation(rows: int) -> None:
     torch.testing.assert_close(linear(x, weight, bias, residual.clone()), linear(x, dense, bias, residual.clone()))
     expected = gated_linear(x, dense, bias, Activation.SILU)
     torch.testing.assert_close(gated_linear(x, weight, bias, Activation.SILU), expected)
+
+
+def test_gathers_of_norms() -> None:
+    x, order = torch.randn(2, 3, 16), torch.tensor([3, 15, 3, 0]).int()
+    for centred in (False, True):
+        norm = RowNorm(torch.randn(16), 1e-5, torch.randn(16) if centred else None, centred)
+        assert torch.equal(gathered(x, order, norm), normed(x, norm)[..., order])
+    assert torch.equal(gathered(x, order), x[..., order])
 
 
 @pytest.mark.parametrize("order", [False, True])
@@ -195,6 +227,32 @@ def test_products_of_other_codes_on_a_gpu(
 ) -> None:
     for outputs, inputs in ((150, 712), (1056, 4096)):
         check_products(weights(kind, outputs, inputs, size, kind == "int8", dtype, scales), rows, cuda)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("rows", [1, 5, 8, 16, 20, 64])
+def test_products_of_floats_with_scales_of_eight_bits_on_a_gpu(
+    rows: int, dtype: torch.dtype, cuda: torch.device
+) -> None:
+    for outputs, inputs in ((150, 712), (1056, 4096)):
+        check_products(scaled_floats(outputs, inputs, dtype)[0], rows, cuda)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("rows", [0, 1, 64, 65])
+@pytest.mark.parametrize(("width", "columns"), [(8, 2), (520, 1032), (4096, 15_072)])
+def test_gathers_on_a_gpu(width: int, columns: int, rows: int, dtype: torch.dtype, cuda: torch.device) -> None:
+    x, order = torch.randn(rows, width + 8, device=cuda).to(dtype)[:, :width], torch.randint(0, width, (columns,))
+    order = order.int().to(cuda)
+    norm = RowNorm(torch.randn(width, device=cuda).to(dtype), 1e-5)
+    torch.cuda.synchronize()
+    assert torch.equal(gathered(x, order), x[:, order])
+    expected = rms_norm_reference(x.double(), norm.weight.double(), 1e-5)[:, order]
+    torch.testing.assert_close(gathered(x, order, norm).double(), expected, rtol=8e-3, atol=1e-6)
+    centred = RowNorm(norm.weight, 1e-5, norm.weight, centred=True)
+    assert torch.equal(gathered(x, order, centred), normed(x, centred)[:, order])
 
 
 @pytest.mark.gpu

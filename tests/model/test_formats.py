@@ -94,7 +94,7 @@ def test_inputs_in_another_order_stay_together(llama_wide: Any, ids: torch.Tenso
     assert [len(part) for part in plan.layers[0].mlp_outputs or ()] == [24, 20, 20]
 
 
-@pytest.mark.parametrize("name", ["int4 groups", "int6 groups", "fp8 rows", "gptq 4 bits, ordered v2", "exl2"])
+@pytest.mark.parametrize("name", ["int4 groups", "int6 groups", "fp8 rows", "nvfp4", "gptq 4 bits, ordered v2", "exl2"])
 def test_weights_for_tensor_cores_are_split_first(
     llama_wide: Any, ids: torch.Tensor, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

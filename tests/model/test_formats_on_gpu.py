@@ -21,7 +21,7 @@ from constrain.runtime.model_runner import ModelRunner
 pytestmark = pytest.mark.gpu
 
 #: Formats whose groups no kernel takes: of 16 or 48 inputs.
-DEQUANTISED = {"int4 zeros", "int8 ordered", "fp8 blocks", "nvfp4", "nvfp4 of ModelOpt"}
+DEQUANTISED = {"int4 zeros", "int8 ordered", "fp8 blocks"}
 #: Relative errors of logits.
 BOUNDS = {torch.float16: 0.02, torch.bfloat16: 0.1}
 PAGE = 16
@@ -91,7 +91,7 @@ def test_logits_and_memory(llama_wide: Any, ids: torch.Tensor, name: str, dtype:
 
 @pytest.mark.parametrize("rows", [1, 2, 20])
 @pytest.mark.parametrize(
-    "name", ["int4 groups", "gptq 4 bits, ordered v2", "int8 bytes", "fp8 rows", "mxfp4", "exl2 of one order"]
+    "name", ["int4 groups", "gptq 4 bits, ordered v2", "int8 bytes", "fp8 rows", "mxfp4", "nvfp4", "exl2 of one order"]
 )
 def test_decode_steps_are_graphs(llama_wide: Any, ids: torch.Tensor, name: str, rows: int) -> None:
     config, write, _ = FORMATS[name]
@@ -137,7 +137,7 @@ def test_a_tied_head(llama_wide: Any, ids: torch.Tensor) -> None:
     check(found, exact_logits(llama_wide, plain, ids), torch.bfloat16)
 
 
-@pytest.mark.parametrize("name", ["int4 groups", "int8 bytes", "fp8 rows", "exl2"])
+@pytest.mark.parametrize("name", ["int4 groups", "int8 bytes", "fp8 rows", "nvfp4", "exl2"])
 def test_packed_weights_are_split_over_devices(llama_wide: Any, ids: torch.Tensor, name: str) -> None:
     config, write, _ = FORMATS[name]
     plain = quantise(llama_wide, matrices(llama_wide), write, config)

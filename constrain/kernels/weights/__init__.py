@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from constrain.kernels.weights.cpu import BLOCK
 from constrain.kernels.weights.devices import multiplies_packed
-from constrain.kernels.weights.fragments import RecordForm, find_form, record_codes
+from constrain.kernels.weights.fragments import RecordForm, find_form, record_codes, scaled_form
 from constrain.kernels.weights.grouped import (
     INTEGERS,
     Float4Weight,
@@ -50,4 +50,5 @@ __all__ = [
     "join_weights",
     "multiplies_packed",
     "record_codes",
+    "scaled_form",
 ]

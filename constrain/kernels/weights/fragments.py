@@ -1,8 +1,8 @@
 """Codes of a few bits in the order in which a GPU's tensor cores take them.
 
 A weight is cut into tiles of 16 outputs, and these into spans of 128 inputs. A span of a tile is a record of bytes:
-codes by quarter (32 inputs) and lane, then scales, then zero points. ``csrc/cuda/packed/packed.cuh`` has the order in
-full. Everything here is plain torch, on any device.
+codes by quarter (32 inputs) and lane, then scales, then zero points or the scales of smaller groups.
+``csrc/cuda/packed/packed.cuh`` has the order in full. Everything here is plain torch, on any device.
 """
 
 from __future__ import annotations
@@ -18,13 +18,18 @@ TILE, SPAN = 16, 128
 _QUARTERS, _LANES, _HALVES = 4, 32, 2
 _MIN_GROUP = 32
 
-BITS = {"int4": 4, "int8": 8, "float8": 8, "float4": 4}
+BITS = {"int4": 4, "int8": 8, "float8": 8, "float4": 4, "scaled_float4": 4}
 """Bits of a code, by the names that the kernels know."""
 
 MIDDLES = {"int4": 8, "int8": 128}
 """Zero points of integers that have none of their own."""
 
-_FLOATS = {"float4": FLOAT4, "float8": FLOAT8}
+SUBGROUP = 16
+"""Inputs that share a scale in E4M3, which codes ``scaled_float4`` have beside the others."""
+
+_FLOATS = {"float4": FLOAT4, "float8": FLOAT8, "scaled_float4": FLOAT4}
+# What the kernels multiply these by, so that neither they nor the weights leave the range of float16.
+_SUBSCALE = 1 / 512
 _SCALES = (torch.float16, torch.bfloat16, torch.float32)
 
 
@@ -55,9 +60,15 @@ class RecordForm:
         return SPAN // self.group
 
     @property
+    def byte_group(self) -> int:
+        """Inputs of a zero point, or of a scale in E4M3."""
+        return SUBGROUP if self.codes == "scaled_float4" else self.group
+
+    @property
     def bytes(self) -> int:
         """Bytes of a record."""
-        return self.code_bytes + self.groups * TILE * (self.scales.itemsize + self.zeros)
+        own = SPAN // self.byte_group if self.zeros or self.byte_group == SUBGROUP else 0
+        return self.code_bytes + TILE * (self.groups * self.scales.itemsize + own)
 
     def size(self, outputs: int, inputs: int) -> int:
         """Bytes of the records of a weight ``[outputs, inputs]``."""
@@ -95,20 +106,44 @@ def make_records(
         uint8 ``[tiles, spans, form.bytes]``.
     """
     inputs = codes.shape[1]
-    parts = [_arrange_codes(codes, BITS[form.codes]), _arrange_groups(scales.to(form.scales), group_size, inputs, form)]
+    parts = [
+        _arrange_codes(codes, BITS[form.codes]),
+        _arrange_groups(scales.to(form.scales), group_size, inputs, form.group),
+    ]
     if zeros is not None:
-        parts.append(_arrange_groups(zeros, group_size, inputs, form))
+        parts.append(_arrange_groups(zeros, group_size, inputs, form.group))
     return torch.cat(parts, dim=-1)
+
+
+def scaled_form() -> RecordForm:
+    """Return the form of records of floats of four bits with a scale in E4M3 for each 16 inputs."""
+    return RecordForm("scaled_float4", SPAN, torch.float32)
+
+
+def make_scaled_records(codes: torch.Tensor, scales: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
+    """Arrange a weight of ``code * scale * factor`` in records of :func:`scaled_form`.
+
+    Args:
+        codes: E2M1, uint8 ``[outputs, inputs]``, one to a byte.
+        scales: E4M3, uint8 ``[outputs, inputs / 16]``.
+        factors: float32 ``[outputs]``.
+    """
+    inputs = codes.shape[1]
+    of_rows = _arrange_groups(factors.float().unsqueeze(1) / _SUBSCALE, inputs, inputs, SPAN)
+    of_groups = _arrange_groups(scales, SUBGROUP, inputs, SUBGROUP)
+    return torch.cat((_arrange_codes(codes, 4), of_rows, of_groups), dim=-1)
 
 
 def read_records(records: torch.Tensor, form: RecordForm) -> torch.Tensor:
     """Dequantise records ``[tiles, spans, form.bytes]`` to float32 ``[tiles * 16, spans * 128]``."""
     ends = [form.code_bytes, form.groups * TILE * form.scales.itemsize]
-    codes, scales, zeros = torch.split(records, [*ends, form.bytes - sum(ends)], dim=-1)
+    codes, scales, bytes_ = torch.split(records, [*ends, form.bytes - sum(ends)], dim=-1)
     values = _values(_read_codes(codes, BITS[form.codes]), form.codes)
     if form.codes in MIDDLES:
-        values = values - (_read_groups(zeros, form).float() if form.zeros else MIDDLES[form.codes])
-    return values * _read_groups(scales.contiguous().view(form.scales), form).float()
+        values = values - (_read_groups(bytes_, form.group).float() if form.zeros else MIDDLES[form.codes])
+    elif form.codes == "scaled_float4":
+        values = values * (decode(_read_groups(bytes_, SUBGROUP), FLOAT8) * _SUBSCALE)
+    return values * _read_groups(scales.contiguous().view(form.scales), form.group).float()
 
 
 def _values(codes: torch.Tensor, kind: str) -> torch.Tensor:
@@ -137,18 +172,24 @@ def _read_codes(arranged: torch.Tensor, bits: int) -> torch.Tensor:
     return split.reshape(tiles * TILE, spans * SPAN)
 
 
-def _arrange_groups(values: torch.Tensor, group_size: int, inputs: int, form: RecordForm) -> torch.Tensor:
-    """Arrange values of groups ``[outputs, groups]`` as bytes ``[tiles, spans, bytes]``, with rows of zeros."""
-    firsts = torch.arange(0, inputs, form.group, device=values.device)
+def _arrange_groups(values: torch.Tensor, group_size: int, inputs: int, size: int) -> torch.Tensor:
+    """Arrange values of groups ``[outputs, groups]`` as bytes ``[tiles, spans, bytes]``, with rows of zeros.
+
+    Records have a value for each ``size`` inputs.
+    """
+    firsts, groups = torch.arange(0, inputs, size, device=values.device), SPAN // size
     own = values[:, firsts // group_size]
-    own = pad(own, (0, -own.shape[1] % form.groups, 0, -own.shape[0] % TILE))
-    tiles, spans = own.shape[0] // TILE, own.shape[1] // form.groups
-    arranged = own.view(tiles, _HALVES, 8, spans, form.groups).permute(0, 3, 4, 2, 1)
+    own = pad(own, (0, -own.shape[1] % groups, 0, -own.shape[0] % TILE))
+    tiles, spans = own.shape[0] // TILE, own.shape[1] // groups
+    arranged = own.view(tiles, _HALVES, 8, spans, groups).permute(0, 3, 4, 2, 1)
     return arranged.contiguous().view(torch.uint8).view(tiles, spans, -1)
 
 
-def _read_groups(values: torch.Tensor, form: RecordForm) -> torch.Tensor:
-    """Return the values of records ``[tiles, spans, values]`` for each weight, ``[tiles * 16, spans * 128]``."""
+def _read_groups(values: torch.Tensor, size: int) -> torch.Tensor:
+    """Return the values of records ``[tiles, spans, values]`` for each weight, ``[tiles * 16, spans * 128]``.
+
+    Records have a value for each ``size`` inputs.
+    """
     tiles, spans, _ = values.shape
-    rows = values.reshape(tiles, spans, form.groups, 8, _HALVES).permute(0, 4, 3, 1, 2)
-    return rows.reshape(tiles * TILE, spans * form.groups).repeat_interleave(form.group, dim=1)
+    rows = values.reshape(tiles, spans, SPAN // size, 8, _HALVES).permute(0, 4, 3, 1, 2)
+    return rows.reshape(tiles * TILE, spans * SPAN // size).repeat_interleave(size, dim=1)

@@ -12,7 +12,7 @@ from torch.nn.functional import pad
 
 from constrain.kernels.weights.bits import FLOAT4, FLOAT8, Groups, bytewise, decode, unpack_bits
 from constrain.kernels.weights.cpu import multiplies_interleaved
-from constrain.kernels.weights.fragments import MIDDLES, record_codes
+from constrain.kernels.weights.fragments import MIDDLES, SUBGROUP, record_codes
 from constrain.kernels.weights.interleaved import InterleavedWeight, fills_words, signed_words
 from constrain.kernels.weights.packed import PackedWeight
 from constrain.kernels.weights.tensor_core import TensorCoreWeight, multiplies_fragments
@@ -136,6 +136,8 @@ class GroupedWeight(PackedWeight):
     def _arranged(self, dtype: torch.dtype) -> TensorCoreWeight | None:
         name = record_codes(self.kind)
         codes, zeros, scales = self.unpacked(slice(None)), self.zeros, self.scales
+        if name == "float4" and self.group_size == SUBGROUP and scales.dtype is torch.float8_e4m3fn:
+            return TensorCoreWeight.of_scaled_floats(codes, scales.view(torch.uint8), self._explicit_factors(), dtype)
         if name in MIDDLES:
             # Codes of other widths are in the middle of a wider range.
             more = MIDDLES[name] - self.middle

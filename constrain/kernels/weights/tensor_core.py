@@ -12,8 +12,17 @@ from torch.nn.functional import pad
 from constrain.kernels import cuda
 from constrain.kernels.activation import Activation, gated_activation
 from constrain.kernels.few_rows import kernels_apply, queue_product
+from constrain.kernels.gather import gathered
 from constrain.kernels.norm import RowNorm, normed
-from constrain.kernels.weights.fragments import TILE, RecordForm, find_form, make_records, read_records
+from constrain.kernels.weights.fragments import (
+    TILE,
+    RecordForm,
+    find_form,
+    make_records,
+    make_scaled_records,
+    read_records,
+    scaled_form,
+)
 from constrain.kernels.weights.packed import PackedWeight, Weight
 
 MAX_ROWS = 64
@@ -70,6 +79,19 @@ class TensorCoreWeight(PackedWeight):
         if form is None:
             return None
         return cls(make_records(codes, scales, zeros, group_size, form), form, outputs, inputs, dtype, order)
+
+    @classmethod
+    def of_scaled_floats(
+        cls, codes: torch.Tensor, scales: torch.Tensor, factors: torch.Tensor, dtype: torch.dtype
+    ) -> TensorCoreWeight | None:
+        """Arrange E2M1 with scales in E4M3; ``None`` if rows do not fill 16 bytes.
+
+        Arguments are those of :func:`constrain.kernels.weights.fragments.make_scaled_records`, and attributes.
+        """
+        outputs, inputs = codes.shape
+        if inputs % 8:
+            return None
+        return cls(make_scaled_records(codes, scales, factors), scaled_form(), outputs, inputs, dtype)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -158,11 +180,12 @@ class TensorCoreWeight(PackedWeight):
 
     def _ordered(self, x: torch.Tensor, norm: RowNorm | None) -> tuple[torch.Tensor, RowNorm | None]:
         """Gather activations, and apply the norm where the kernel does not."""
+        if self.order is not None:
+            return gathered(x, self.order, norm), None
         rows = x.numel() // max(1, self.inputs)
-        is_fused = self.order is None and rows <= _FUSED_NORM_ROWS
-        if norm is not None and not (is_fused and kernels_apply(norm, x.dtype)):
+        if norm is not None and not (rows <= _FUSED_NORM_ROWS and kernels_apply(norm, x.dtype)):
             x, norm = normed(x, norm), None
-        return (x if self.order is None else x.index_select(-1, self.order)), norm
+        return x, norm
 
     def _is_small(self, x: torch.Tensor) -> bool:
         rows = x.numel() // max(1, self.width)

@@ -18,6 +18,7 @@ from constrain.kernels import (
     find_form,
     group_table,
     record_codes,
+    scaled_form,
 )
 from constrain.kernels.weights.bits import FLOAT4, FLOAT8
 from constrain.model.formats.groups import ScaleGrid
@@ -152,6 +153,10 @@ class NVFloat4(_Float4):
     title, required = "NVFP4", (("weight_packed", 2), ("weight_scale", 2), ("weight_global_scale", None))
     form, size, scale_types = "nvfp4", 16, ("F8_E4M3",)
     factor: ClassVar[str] = "weight_global_scale"
+
+    @property
+    def records(self) -> RecordForm | None:
+        return scaled_form() if self.shape[1] % 8 == 0 else None
 
     @property
     def row_bytes(self) -> int:

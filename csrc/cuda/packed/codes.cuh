@@ -58,12 +58,14 @@ constexpr uint32_t kCarrier2 = kIsHalf<T> ? 0x64006400u : 0x43004300u;
 // A kind of codes has `Words`, those of a lane for 32 inputs of two rows, and `operands<T>`, the operand of a tensor
 // core's product for half of them: element i of `a` is a pair of weights of row g (i even) or g + 8, of the first pair
 // of inputs (i < 2) or the second. `zero` is what `offset<T>` makes of a zero point, for each row. Weights of row g + 8
-// are `kTimes<T>` as large as they should be, for which their scales make up.
+// are `kTimes<T>` as large as they should be, for which their scales make up. With `kSubscales`, groups of 16 inputs
+// have scales of their own, and `zero` is what `subscales<T>` makes of those of both rows.
 
 // Nibbles of a word from the lowest: element 0 to 3 of the first of each pair, then of the second.
 struct Int4Codes {
   using Words = uint2;
   static constexpr Codes kCodes = Codes::int4;
+  static constexpr bool kSubscales = false;
   static constexpr int kMiddle = 8;
   // The ten bits of a half's mantissa have room for the second nibble where it is.
   template <typename T>
@@ -92,6 +94,7 @@ struct Int4Codes {
 struct Int8Codes {
   using Words = uint4;
   static constexpr Codes kCodes = Codes::int8;
+  static constexpr bool kSubscales = false;
   static constexpr int kMiddle = 128;
   template <typename T>
   static constexpr int kTimes = 1;
@@ -125,6 +128,7 @@ struct Int8Codes {
 struct Float8Codes {
   using Words = uint4;
   static constexpr Codes kCodes = Codes::float8;
+  static constexpr bool kSubscales = false;
   static constexpr int kMiddle = 0;
   template <typename T>
   static constexpr int kTimes = 1;
@@ -156,6 +160,7 @@ struct Float8Codes {
 struct Float4Codes {
   using Words = uint2;
   static constexpr Codes kCodes = Codes::float4;
+  static constexpr bool kSubscales = false;
   static constexpr int kMiddle = 0;
   template <typename T>
   static constexpr int kTimes = 1;
@@ -165,20 +170,49 @@ struct Float4Codes {
     return 0;
   }
 
+  // A pair with the exponents' bias of T.
   template <typename T>
-  static __device__ __forceinline__ uint32_t pair(uint32_t word, int i) {
+  static __device__ __forceinline__ uint32_t bits(uint32_t word, int i) {
     constexpr int kShift = kIsHalf<T> ? 9 : 6;
-    constexpr uint32_t kMagnitude = 0x00070007u << kShift, kBias = kIsHalf<T> ? 0x74007400u : 0x7e807e80u;
+    constexpr uint32_t kMagnitude = 0x00070007u << kShift;
     const int places = kShift - 4 * i;
     const uint32_t magnitude = (places >= 0 ? word << places : word >> -places) & kMagnitude;
-    return multiply2<T>(magnitude | (word << (12 - 4 * i) & 0x80008000u), kBias);
+    return magnitude | (word << (12 - 4 * i) & 0x80008000u);
   }
 
   template <typename T, bool kZeros>
   static __device__ __forceinline__ void operands(const Words& words, int half, const uint32_t (&)[2],
                                                   uint32_t (&a)[4]) {
+    constexpr uint32_t kBias = kIsHalf<T> ? 0x74007400u : 0x7e807e80u;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) a[i] = pair<T>(half == 0 ? words.x : words.y, i);
+    for (int i = 0; i < 4; ++i) a[i] = multiply2<T>(bits<T>(half == 0 ? words.x : words.y, i), kBias);
+  }
+};
+
+// As floats of four bits. Their scales take the place of the power of two, so that they cost no product of their own;
+// divided by 512, neither they nor the weights leave the range of T. Code and scale have six bits between them, so the
+// weights are exact.
+struct ScaledFloat4Codes : Float4Codes {
+  static constexpr Codes kCodes = Codes::scaled_float4;
+  static constexpr bool kSubscales = true;
+
+  // Scales of row g in the low byte and of row g + 8 in the high one.
+  template <typename T>
+  static __device__ __forceinline__ void subscales(uint32_t bytes, uint32_t (&scale)[2]) {
+    constexpr int kShift = kIsHalf<T> ? 7 : 4;
+    const uint32_t word = __byte_perm(bytes, 0, 0x4140);
+    uint32_t both = (word << kShift & 0x007f007fu << kShift) | (word << 8 & 0x80008000u);
+    both = multiply2<T>(both, kIsHalf<T> ? 0x70007000u : 0x7b807b80u);  // 2^13; of a bfloat16 2^120 and 2^117
+    if constexpr (!kIsHalf<T>) both = multiply2<T>(both, 0x7a007a00u);
+    scale[0] = __byte_perm(both, 0, 0x1010);
+    scale[1] = __byte_perm(both, 0, 0x3232);
+  }
+
+  template <typename T, bool kZeros>
+  static __device__ __forceinline__ void operands(const Words& words, int half, const uint32_t (&scale)[2],
+                                                  uint32_t (&a)[4]) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) a[i] = multiply2<T>(bits<T>(half == 0 ? words.x : words.y, i), scale[i % 2]);
   }
 };
 
@@ -192,11 +226,15 @@ struct Grouped : Kind {
 // Calls `use` with a value of the kind of codes and groups, for the sake of its type.
 template <typename Kind, typename Use>
 void with_groups(const RecordShape& shape, Use&& use) {
-  const bool small = shape.group == 32;
-  if constexpr (Kind::kMiddle != 0) {
-    if (shape.zeros) return small ? use(Grouped<Kind, 32, true>{}) : use(Grouped<Kind, 128, true>{});
+  if constexpr (Kind::kSubscales) {
+    use(Grouped<Kind, 128, false>{});
+  } else {
+    const bool small = shape.group == 32;
+    if constexpr (Kind::kMiddle != 0) {
+      if (shape.zeros) return small ? use(Grouped<Kind, 32, true>{}) : use(Grouped<Kind, 128, true>{});
+    }
+    return small ? use(Grouped<Kind, 32, false>{}) : use(Grouped<Kind, 128, false>{});
   }
-  return small ? use(Grouped<Kind, 32, false>{}) : use(Grouped<Kind, 128, false>{});
 }
 
 // Calls `use` with a value of the kind of codes.
@@ -211,6 +249,8 @@ void with_codes(Codes codes, Use&& use) {
       return use(Float8Codes{});
     case Codes::float4:
       return use(Float4Codes{});
+    case Codes::scaled_float4:
+      return use(ScaledFloat4Codes{});
   }
 }
 

@@ -40,5 +40,6 @@ void int4_product(const PackedProduct& product, cudaStream_t stream);
 void int8_product(const PackedProduct& product, cudaStream_t stream);
 void float8_product(const PackedProduct& product, cudaStream_t stream);
 void float4_product(const PackedProduct& product, cudaStream_t stream);
+void scaled_float4_product(const PackedProduct& product, cudaStream_t stream);
 
 }  // namespace constrain::cuda

@@ -25,6 +25,7 @@ __global__ void __launch_bounds__(kUnpackWarps* kWarp) unpack_records(Unpacking 
     const int place = quarter * 32 / Format::kGroup * 8 + g;
     uint32_t zero[2];
     load_zeros<T>(record, layout, place, zero);
+    load_subscales<T>(record, layout, quarter, lane, zero);
     const float2 scale = load_scales<T>(record, layout, place);
     const auto words = load_codes<Format>(record, quarter, lane);
     uint32_t a[2][4];
@@ -53,6 +54,7 @@ void check(const PackedWeight& weight, const void* other, const void* out) {
   require(shape.group == 32 || shape.group == 128, kPackedName, "groups of 32 or 128 inputs");
   const bool integers = shape.codes == Codes::int4 || shape.codes == Codes::int8;
   require(integers || !shape.zeros, kPackedName, "only integers have zero points");
+  require(shape.codes != Codes::scaled_float4 || shape.group == 128, kPackedName, "scales of 128 inputs");
 }
 
 }  // namespace
@@ -72,6 +74,8 @@ void packed_product(const PackedProduct& p, cudaStream_t stream) {
       return float8_product(p, stream);
     case Codes::float4:
       return float4_product(p, stream);
+    case Codes::scaled_float4:
+      return scaled_float4_product(p, stream);
   }
 }
 

@@ -2,13 +2,13 @@
 //
 // A weight (outputs, inputs) is cut into tiles of 16 outputs, and tiles into spans of 128 inputs. A span of a tile is a
 // record: its codes, in the order in which the lanes of a warp need them as operands of tensor cores, then the scales
-// of its groups, then their zero points if it has any. Records of a tile follow one another, so a warp reads memory in
-// order. Rows and inputs that fill up the last tile and span have scales of zero.
+// of its groups, then a byte for each group if it has any. Records of a tile follow one another, so a warp reads memory
+// in order. Rows and inputs that fill up the last tile and span have scales of zero.
 //
 //   codes   (quarter, lane, bytes): of each quarter of the span, which is 32 inputs, lane 4 g + t has the codes of rows
 //           g and g + 8 at the inputs 8 t to 8 t + 7
 //   scales  (group, 8, 2): rows g and g + 8 side by side
-//   zeros   (group, 8, 2): likewise, one byte each
+//   bytes   (group, 8, 2): likewise; zero points of integers, or scales of their own of groups of 16 floats
 #pragma once
 
 #include <cuda_runtime.h>
@@ -26,22 +26,27 @@ constexpr int kQuarters = 4;
 constexpr int kMostPackedRows = 64;  // with more, dequantisation and a large product are faster
 
 // int4, int8: unsigned integers; weight = (code - zero) * scale. float8: E4M3, float4: E2M1; weight = code * scale.
-enum class Codes { int4, int8, float8, float4 };
+// scaled_float4: E2M1 with a scale in E4M3 for each 16 inputs; weight = code * (that scale / 512) * scale.
+enum class Codes { int4, int8, float8, float4, scaled_float4 };
+constexpr int kSubgroup = 16;
 
 // The form of records.
 struct RecordShape {
   Codes codes;
-  int group;         // inputs of a scale: 32 or 128; scales of other groups are repeated
+  int group;         // inputs of a scale: 32 or 128; scales of other groups are repeated. 128 for scaled_float4
   FloatType scales;  // their type
   bool zeros;        // whether integers have zero points; without, they are 8 or 128
 
   __host__ __device__ int code_bytes() const {
-    return kPackedTile * kPackedSpan / (codes == Codes::int4 || codes == Codes::float4 ? 2 : 1);
+    return kPackedTile * kPackedSpan / (codes == Codes::int8 || codes == Codes::float8 ? 1 : 2);
   }
   __host__ __device__ int groups() const { return kPackedSpan / group; }
   __host__ __device__ int scale_bytes() const { return kPackedTile * (scales == FloatType::float32 ? 4 : 2); }
+  __host__ __device__ int byte_groups() const {
+    return codes == Codes::scaled_float4 ? kPackedSpan / kSubgroup : zeros ? groups() : 0;
+  }
   __host__ __device__ int bytes() const {
-    return code_bytes() + groups() * (scale_bytes() + (zeros ? kPackedTile : 0));
+    return code_bytes() + groups() * scale_bytes() + byte_groups() * kPackedTile;
   }
 };
 

@@ -19,12 +19,14 @@ struct RecordLayout {
   static constexpr int kGroups = kPackedSpan / Format::kGroup;
   static constexpr int kCodeBytes = sizeof(typename Format::Words) * kWarp * kQuarters;
 
+  static constexpr int kByteGroups = Format::kSubscales ? kPackedSpan / kSubgroup : Format::kZeros ? kGroups : 0;
+
   FloatType scales;
   int bytes, zeros_at;
 
   __device__ __forceinline__ explicit RecordLayout(const RecordShape& shape)
       : scales(shape.scales),
-        bytes(kCodeBytes + kGroups * (shape.scale_bytes() + (Format::kZeros ? kPackedTile : 0))),
+        bytes(kCodeBytes + kGroups * shape.scale_bytes() + kByteGroups * kPackedTile),
         zeros_at(kCodeBytes + kGroups * shape.scale_bytes()) {}
 };
 
@@ -49,6 +51,16 @@ __device__ __forceinline__ void load_zeros(const uint8_t* record, const RecordLa
   if constexpr (Format::kZeros) pair = reinterpret_cast<const uint16_t*>(record + layout.zeros_at)[place];
   zero[0] = Format::template offset<T>(pair & 255, 0);
   zero[1] = Format::template offset<T>(pair >> 8, 1);
+}
+
+// Scales of the 16 inputs of a quarter among which a lane has eight, for rows g and g + 8, where the codes have such.
+template <typename T, typename Format>
+__device__ __forceinline__ void load_subscales(const uint8_t* record, const RecordLayout<Format>& layout, int quarter,
+                                               int lane, uint32_t (&scale)[2]) {
+  if constexpr (Format::kSubscales) {
+    const int place = (quarter * 2 + lane % 4 / 2) * 8 + lane / 4;
+    Format::template subscales<T>(reinterpret_cast<const uint16_t*>(record + layout.zeros_at)[place], scale);
+  }
 }
 
 // The 32 inputs of a quarter that a lane holds of rows g and g + 8 of a tile, as operands of two tensor core products.
@@ -79,6 +91,7 @@ __device__ __forceinline__ void multiply_span(float (&sum)[kTiles][kColumns][4],
 #pragma unroll
       for (int m = 0; m < kTiles; ++m) {
         const auto words = load_codes<Format>(records + m * layout.bytes, quarter, lane);
+        load_subscales<T>(records + m * layout.bytes, layout, quarter, lane, zero[m]);
         uint32_t first[4], second[4];
         Format::template operands<T, Format::kZeros>(words, 0, zero[m], first);
         Format::template operands<T, Format::kZeros>(words, 1, zero[m], second);
