@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import groupby
 from operator import itemgetter
@@ -83,3 +83,10 @@ def bytewise(operation: Callable[[torch.Tensor], torch.Tensor], tensor: torch.Te
     if tensor.dtype is not torch.float8_e4m3fn:
         return operation(tensor)
     return operation(tensor.view(torch.uint8)).view(tensor.dtype)
+
+
+def concatenated(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Concatenate rows, also of floats of eight bits, for which a GPU may lack it."""
+    if parts[0].dtype is not torch.float8_e4m3fn:
+        return torch.cat([*parts])
+    return torch.cat([part.view(torch.uint8) for part in parts]).view(torch.float8_e4m3fn)

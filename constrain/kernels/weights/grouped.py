@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch.nn.functional import pad
 
-from constrain.kernels.weights.bits import FLOAT4, FLOAT8, Groups, bytewise, decode, unpack_bits
+from constrain.kernels.weights.bits import FLOAT4, FLOAT8, Groups, bytewise, concatenated, decode, unpack_bits
 from constrain.kernels.weights.cpu import multiplies_interleaved
 from constrain.kernels.weights.fragments import MIDDLES, SUBGROUP, record_codes
 from constrain.kernels.weights.interleaved import InterleavedWeight, fills_words, signed_words
@@ -116,7 +116,8 @@ class GroupedWeight(PackedWeight):
             zeros = torch.cat([part._explicit_zeros() for part in same])
         if any(part.factors is not None for part in same):
             factors = torch.cat([part._explicit_factors() for part in same])
-        codes, scales = torch.cat([part.codes for part in same]), torch.cat([part.scales for part in same])
+        codes = torch.cat([part.codes for part in same])
+        scales = concatenated([part.scales for part in same])
         return replace(same[0], codes=codes, scales=scales, zeros=zeros, factors=factors)
 
     @property
