@@ -99,7 +99,7 @@ if PathFinder.find_spec(f"{__name__}._core", __path__) is None:
     __path__ = extend_path(__path__, __name__)
 
 
-# What happens is logged under the names of the modules; a program that wants to see it adds a handler of its own.
+# Events are logged under the names of the modules; a program that wants to see them adds a handler of its own.
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 

@@ -1,4 +1,4 @@
-"""What all tests share: options for random samples, the marker ``gpu``, and a tiny model with its tokenizer."""
+"""Shared by all tests: options for random samples, the marker ``gpu``, and a tiny model with its tokenizer."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ Graph = Mapping[str, set[str]]
 
 
 def definitions() -> dict[str, dict[str, tuple[str, str]]]:
-    """What heads of packages re-export: of each name, the module and the name there."""
+    """Names that packages re-export, each with the module that defines it and its name there."""
     return {
         module: {name: (base, name) for base, name in imports(module, path.read_text(), is_package=True)}
         for module, path in sources()

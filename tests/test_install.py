@@ -86,7 +86,7 @@ def test_the_cuda_module_is_built_where_nvcc_is_and_loads_without_a_gpu(install:
 
 @pytest.mark.skipif(shutil.which("nm") is None, reason="needs the tools of the linker")
 def test_modules_export_their_entry_points_alone(install: Install) -> None:
-    """What else a module exports may take the place of a symbol of torch, or be replaced by one of it."""
+    """Another exported symbol could replace one of torch, or be replaced by it."""
     for module in (install.packages / "constrain").glob("_*.so"):
         command = ["nm", "--dynamic", "--extern-only", "--defined-only", "--format=just-symbols", str(module)]
         listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout

@@ -42,7 +42,7 @@ def llm(tiny_dir: Path) -> LLM:
 
 @pytest.fixture(scope="module")
 def alone(llm: LLM) -> list[str]:
-    """What is written after each prompt where nothing else runs."""
+    """The output of each prompt while nothing else runs."""
     return [llm.generate(prompt, max_new_tokens=12, seed=number).text for number, prompt in enumerate(PROMPTS)]
 
 

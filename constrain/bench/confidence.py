@@ -1,4 +1,4 @@
-"""Cost of confidence: throughput of extraction with it, relative to the same without."""
+"""Cost of confidence: throughput of extraction with it, relative to that without."""
 
 from __future__ import annotations
 

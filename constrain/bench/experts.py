@@ -1,4 +1,4 @@
-"""Mixtures of experts: a layer alone, and steps of decoding, compared with reading the weights that are used."""
+"""Benchmarks of mixtures of experts: a layer alone, and decode steps, against the time to read the weights."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from constrain.runtime.page_table import PAGED_PAGE_SIZE
 _DTYPE = torch.bfloat16
 _CHOICES = 24
 _REPEATS = 3
-#: Numbers of layers of the models, of which the difference gives the time of a layer.
+#: Numbers of layers of two models: their times differ by those of the additional layers.
 _DEPTHS = (2, 6)
 
 
@@ -39,10 +39,10 @@ def measure_experts(shape: MixtureShape, batches: tuple[int, ...], steps: int) -
         steps: of decoding in a run.
 
     Returns:
-        ``layer``: for each batch, the time to apply the experts of a layer that have been chosen, that of choosing
-        them, and that of the same in torch. ``steps``: for each batch, the time of a step of decoding, of a layer of
-        it, and of the whole model, which is that of a few layers and the time of a layer for all others; the limits are
-        the times to read the weights that are used on average, where all choices are equally likely.
+        ``layer``: for each batch, the time of the chosen experts of a layer, of choosing them, and of these experts in
+        torch. ``steps``: for each batch, the times of decode steps of two models that differ in depth, of a layer, and
+        of a step of the whole model, both extrapolated from the two. Limits are the times to read the weights that are
+        used on average, if all choices are equally likely.
     """
     bandwidth = read_bandwidth()
     return conditions() | {
@@ -62,7 +62,7 @@ def _layers(shape: MixtureShape, batches: tuple[int, ...], bandwidth: float) -> 
         active = statistics.mean(torch.unique(experts).numel() for experts, _ in choices)
         limit = 2 * active * shape.expert_weights / bandwidth
         seconds = seconds_per_call([partial(expert_mlp, x, *choice, mlp, x) for choice in choices])
-        theirs = seconds_per_call([partial(expert_mlp_reference, x, *choice, mlp, x) for choice in choices[:4]])
+        torch_seconds = seconds_per_call([partial(expert_mlp_reference, x, *choice, mlp, x) for choice in choices[:4]])
         yield {
             "batch": batch,
             "active_experts": active,
@@ -70,7 +70,7 @@ def _layers(shape: MixtureShape, batches: tuple[int, ...], bandwidth: float) -> 
             "seconds": seconds,
             "share_of_read_limit": limit / seconds,
             "routing_seconds": seconds_per_call([partial(route, each, routing) for each in logits]),
-            "torch_seconds": theirs,
+            "torch_seconds": torch_seconds,
         }
 
 
@@ -118,7 +118,10 @@ def _times(run: Callable[[], float]) -> list[float]:
 
 
 def _run(runner: ModelRunner, batch: int, steps: int) -> float:
-    """Decode random tokens, a step at a time; tokens that the model likes best might be the same for all sequences."""
+    """Return the seconds of some decode steps.
+
+    The inputs are random tokens: greedy ones could be equal in all sequences, which would then choose equal experts.
+    """
     tokens = torch.randint(0, runner.model.config.vocab_size, (steps, batch)).tolist()
     synchronize()
     begin = time.perf_counter()

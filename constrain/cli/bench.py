@@ -25,7 +25,7 @@ _shape_option = click.option(
 )
 # Names in constrain.bench.random_model, which needs torch.
 _WEIGHT_FORMS = "int8", "int4", "fp8", "mxfp4", "nvfp4", "exl2"
-# As many sequences as a decode pass takes, see ModelRunner.max_rows.
+# At most ModelRunner.max_rows, whose module needs torch.
 _ROWS = click.IntRange(min=1, max=256)
 _json_option = click.option("--json", "output", type=OutputFile(), help="File for all figures.")
 
@@ -245,8 +245,8 @@ def measure_caches(shape: str, batch: int, context: int, output: Path | None) ->
 def measure_experts(shape: str, batches: tuple[int, ...], steps: int, output: Path | None) -> None:
     """Measure a mixture of experts, with random weights.
 
-    Times of the experts of a layer, of the same in torch, of a layer in a step of decoding, and of a step of the whole
-    model, which is computed from models of a few layers. Limits are the times to read the weights that are used.
+    Times the experts of a layer alone, with kernels and in torch, and decode steps of models of a few layers; from the
+    latter follow the times of a layer and of the whole model. Limits are the times to read the weights that are used.
     """
     from constrain.bench import experts
 

@@ -1,4 +1,4 @@
-"""What a run says on standard error: its progress, its failures, and at the end what was done."""
+"""Messages of a run on standard error: its progress, its failures, and a summary at the end."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class RunReport:
 
 
 def _summary(progress: Progress, noun: str, to_continue: Path | None) -> Iterator[str]:
-    """Yield what was done, what it took, and how to go on with a run that was stopped."""
+    """Yield a summary: counts, time, and how to go on with a run that was stopped."""
     documents = counted(progress.documents, noun)
     present = f"; {progress.present:,} there before" if progress.present else ""
     yield f"{counted(progress.records, 'record')} of {documents} in {progress.seconds:,.1f} s{present}"

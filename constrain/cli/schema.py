@@ -1,4 +1,4 @@
-"""What commands say of a schema."""
+"""Messages of commands about a schema."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ class Pending(Generic[R]):
         return None if self._deadline is None else max(0.0, self._deadline - monotonic())
 
     def _patience(self) -> float | None:
-        """Return the seconds for which to await an update; ``None`` if the request has ended, however late it is."""
+        """Return the seconds to wait for an update; ``None`` once the request has ended, even after its deadline."""
         return None if self.handle.done else self._left()
 
     def _out_of_time(self) -> GenerationTimeout:

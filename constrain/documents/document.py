@@ -94,7 +94,7 @@ class Document:
 
     @property
     def identity(self) -> str:
-        """What tells its content from that of others: the text, or a digest of the image."""
+        """Identity of its content: the text, or a digest of the image."""
         return self.text if self.image is None else f"image {blake2b(self.image, digest_size=16).hexdigest()}"
 
     def page_at(self, offset: int) -> Page | None:

@@ -33,7 +33,7 @@ class Part(Document):
 
     @property
     def end(self) -> int:
-        """Where it ends in the text of the whole."""
+        """Its end in the text of the whole."""
         return self.start + len(self.text)
 
 
@@ -76,7 +76,7 @@ def _matches(document: Document, pattern: re.Pattern[str]) -> Iterator[Part]:
 
 
 def _cut(page: Page, start: int, end: int) -> Page:
-    """Return what of a page is between two offsets, with offsets from the first."""
+    """Return the part of a page between two offsets, with offsets from the first."""
     first, last = max(page.start, start), min(page.end, end)
     boxes = page.boxes[first - page.start : last - page.start]
     return replace(page, start=first - start, end=last - start, boxes=boxes)

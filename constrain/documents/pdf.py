@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 #: Left, top, right and bottom edge, in points from the top left corner of the page.
 Edges: TypeAlias = tuple[float, float, float, float]
 
-#: What stands between the texts of two pages, and of two paragraphs.
+#: Separators of the texts of two pages, and of two paragraphs.
 PAGE_BREAK = PARAGRAPH_BREAK = "\n\n"
 
 #: PDFium's mark for a hyphen at which a word is broken; the next line follows it at once.

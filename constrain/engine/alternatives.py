@@ -33,7 +33,7 @@ _DIGITS = b"-0123456789"
 _NUMBER = rb"0-9.eE+-"
 #: A whole scalar at the beginning of a text. A number ends where another character follows.
 _SCALAR = re.compile(rb'"(?:[^"\\]|\\.)*"|true|false|null|-?[0-9][%b]*(?=[^%b])' % (_NUMBER, _NUMBER), re.DOTALL)
-#: What may stand in place of a value: the end of a list, or more white space before the value.
+#: Beginnings of text that is no value: the end of a list, or more white space before the value.
 _NO_VALUE = re.compile(rb"[\]\s]")
 _NUMBER_GOES_ON = re.compile(rb"[%b]" % _NUMBER)
 #: An integer that may be written with a fraction, and this fraction.
@@ -47,7 +47,7 @@ def goes_on(text: bytes) -> bool:
 
 @dataclass(frozen=True)
 class Alternatives:
-    """What may be written in a place.
+    """Texts that may be written next.
 
     Attributes:
         gap: what stands before each text, such as ``": "``.

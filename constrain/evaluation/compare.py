@@ -18,7 +18,7 @@ Path: TypeAlias = "tuple[str | int, ...]"
 
 
 class Outcome(Enum):
-    """What became of a value.
+    """Outcome of the comparison of a value with gold.
 
     Attributes:
         RIGHT: the same value was found.
@@ -44,7 +44,7 @@ class Pair:
         gold: the value of gold.
         found_path: its path in the record; ``None`` if it belongs to a list item or an object that was not found.
         gold_path: its path in gold; ``None`` if it belongs to a list item or an object that gold does not have.
-        outcome: what became of the value.
+        outcome: of the comparison.
     """
 
     found: Any

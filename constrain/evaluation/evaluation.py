@@ -20,7 +20,7 @@ from constrain.runs import Line
 
 @dataclass(frozen=True)
 class Documents:
-    """What became of the documents of gold.
+    """Counts of the documents of gold, by outcome.
 
     Attributes:
         gold: number of documents.
@@ -40,7 +40,7 @@ class Evaluation:
     """How a run compares with gold. Fields are JSON pointers with a star for each index, such as ``/lines/*/price``.
 
     Attributes:
-        documents: what became of the documents.
+        documents: their counts.
         total: score of all values.
         fields: score of each field.
         spans: scores of the spans of each field that has them in gold.

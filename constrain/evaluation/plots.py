@@ -11,7 +11,7 @@ from constrain.evaluation.reliability import Bin, RiskPoint
 WIDTH, HEIGHT, LEFT, BOTTOM, MARGIN = 380, 300, 52, 42, 18
 #: Number of parts that an axis is divided into.
 TICKS = 4
-#: Where an axis may end.
+#: Upper ends that an axis may have.
 TOPS = (0.001, 0.002, 0.004, 0.01, 0.02, 0.04, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
 
 

@@ -38,7 +38,7 @@ class Bin:
 
 @dataclass(frozen=True)
 class RiskPoint:
-    """What is accepted, and how much of it is wrong, if values of at least some probability are.
+    """Coverage and risk if values of at least some probability are accepted.
 
     Attributes:
         probability: the least probability that is accepted.

@@ -12,7 +12,7 @@ from constrain.evaluation.ratio import ratio
 
 @dataclass(frozen=True)
 class Score:
-    """What became of the values of one field, or of all.
+    """Counts of the values of one field, or of all, by outcome.
 
     A wrong value counts against both precision and recall: it is no value of gold, and the one of gold was not found.
 

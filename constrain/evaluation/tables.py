@@ -31,7 +31,7 @@ def print_tables(evaluation: Evaluation, console: Console) -> None:
 
 
 def summary(documents: Documents) -> str:
-    """Return what became of the documents, in words."""
+    """Return the counts of the documents in words."""
     parts = [f"{documents.gold:,} documents", f"{documents.right:,} entirely right"]
     if documents.failed:
         parts.append(f"{documents.failed:,} failed")

@@ -76,7 +76,7 @@ def _children(node: Node) -> dict[Any, Node]:
 
 
 def json_key(value: Any) -> str:
-    """Return a text that is the same for equal JSON values."""
+    """Return a text that is equal for equal JSON values."""
     return json.dumps(value, sort_keys=True)
 
 
@@ -103,7 +103,7 @@ def annotated(extraction: Extraction[Any], chunk: int, offset: int = 0) -> Node:
 
 
 def notes(record: Node, offset: int = 0) -> dict[str, dict[str, Any]]:
-    """Return what is known about the values of a record, as the members of an extraction of the same names.
+    """Return facts about the values of a record, named like the members of an extraction.
 
     Args:
         record: the record.

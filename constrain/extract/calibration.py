@@ -82,7 +82,7 @@ class Calibration:
 
     @classmethod
     def of_model(cls, folder: str | Path | None, given: Calibration | None) -> Calibration | None:
-        """Return the given calibration, with the margin of that in the model's folder if it has none; else the latter.
+        """Return ``given``, or the calibration in the model's folder, whose margin is also used if ``given`` has none.
 
         Raises:
             ArgumentError: the file cannot be read, or is no calibration.

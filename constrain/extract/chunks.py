@@ -20,7 +20,7 @@ Count: TypeAlias = Callable[[str], int]
 _WORD, _LINE, _SENTENCE, _PARAGRAPH, _PAGE = range(5)
 #: Fewest tokens of the pieces that long sentences are divided into, so that chunks can overlap by a part of one.
 _MIN_PIECE = 32
-#: What borders follow. A dot next to a digit, or before a lower-case letter, is mostly that of a date or an
+#: Text before borders. A dot next to a digit, or before a lower-case letter, is mostly that of a date or an
 #: abbreviation.
 _ENDS = (
     (re.compile(r"\n"), _LINE),

@@ -180,7 +180,7 @@ class _WrittenText:
 
 
 def _placed(target: Target[Any], record: bytes) -> Iterator[tuple[Leaf, Path, bool]]:
-    """Yield the leaves of what the model wrote, with their paths in the record, and whether they are quotes."""
+    """Yield the leaves of a written record, the path of each in the unpacked record, and whether it is a quote."""
     leaves = find_leaves(record)
     if not target.has_quotes:
         yield from ((leaf, leaf.path, False) for leaf in leaves)

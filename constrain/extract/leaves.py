@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any, NamedTuple
 
-#: A string, an empty list or object, a bracket, or another scalar, after what may stand before it.
+#: A string, an empty list or object, a bracket, or another scalar, after white space, commas and colons.
 _TOKEN = re.compile(rb'[\s,:]*("[^"\\]*(?:\\.[^"\\]*)*"|\[\s*\]|\{\s*\}|[\[\]{}]|[^\s,:"\[\]{}]+)', re.DOTALL)
 
 
@@ -52,7 +52,7 @@ def find_leaves(record: bytes) -> list[Leaf]:
 
 
 def _separator(record: bytes, token: re.Match[bytes]) -> int:
-    """Return the place of what separates a value from what stands before it."""
+    """Return the offset of the comma, colon or bracket before a value."""
     before = max(0, token.start() - 1)  # a bracket, or the end of the value or name before a comma or colon
     return max(0, before + len(record[before : token.start(1)].rstrip()) - 1)
 

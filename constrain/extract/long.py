@@ -41,7 +41,7 @@ _DIVISIONS = 3
 
 
 class Requests(Protocol):
-    """What long documents need of an extractor."""
+    """The part of an extractor that long documents need."""
 
     @property
     def context(self) -> int:

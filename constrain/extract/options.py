@@ -51,7 +51,7 @@ class ExtractionOptions(Options):
     """Checked options of an extraction.
 
     Attributes:
-        task: what to extract.
+        task: the extraction.
         thinking: maximum number of tokens that the model may write before the record.
         exact: whether further requests make the confidence of values exact.
 

@@ -1,4 +1,4 @@
-"""What stands in the overlap of two chunks."""
+"""The overlap of two chunks, and the items in it."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class Seam:
 
     @property
     def start(self) -> int:
-        """Where the overlap starts in the document."""
+        """Offset of the overlap in the document."""
         return self.after.start
 
     @property
     def end(self) -> int:
-        """Where the overlap ends in the document; not after ``start`` if there is none."""
+        """End of the overlap in the document; not after ``start`` if there is none."""
         return self.before.end
 
     @cached_property
@@ -52,9 +52,9 @@ class Seam:
 class OverlapItems:
     """Tells which items of a chunk stand in an overlap; ask for those first that are the nearest to it.
 
-    An item with quotes stands where they do. Another is looked for by what is the rarest in the chunk of what it says.
-    If that is in the overlap twice, two items that say it can be there. Items that say nothing word for word are taken
-    to be as dense as the others.
+    An item with quotes stands where they do. Others are searched for by the rarest in the chunk of their texts; if that
+    occurs in the overlap twice, two items that have it can be there. Items without any text of the chunk are assumed to
+    be as dense as the others.
     """
 
     def __init__(self, seam: Seam, chunk: Part, num_items: int) -> None:
@@ -66,7 +66,7 @@ class OverlapItems:
         """
         self._seam, self._chunk = seam, chunk
         self._left: dict[str, int] = {}
-        # Twice as many as there are on average: one too many is tried in vain.
+        # Twice the average number: an item too many is only tried in vain.
         self._unknown = ceil(2 * num_items * len(seam.text) / max(len(chunk.text), 1))
 
     def has(self, item: Node) -> bool:

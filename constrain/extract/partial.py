@@ -52,7 +52,7 @@ class Partial(Generic[T]):
 
     @cached_property
     def spans(self) -> Mapping[str, Span]:
-        """Where the quotes stand in the document, see :class:`Extraction`; may change while more of them are found."""
+        """Spans of the quotes in the document, see :class:`Extraction`; may change while more quotes are found."""
         return locate(self.quotations, self.document.text)[0] if self.known_spans is None else self.known_spans
 
 

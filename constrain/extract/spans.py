@@ -1,4 +1,4 @@
-"""Where the quotes of a record stand in the document."""
+"""Spans of the quotes of a record in the document."""
 
 from __future__ import annotations
 

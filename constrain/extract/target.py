@@ -44,11 +44,11 @@ class Target(Generic[T]):
 
     Attributes:
         schema: the JSON Schema of records, which the prompt contains.
-        exact_schema: the same with patterns for strings that the type would refuse otherwise.
+        exact_schema: ``schema`` with patterns that exclude strings which the type refuses.
         output_schema: the JSON Schema of what the model writes: where ``exact_schema`` asks for evidence, it has an
             object of quote and value.
         adapter: the type; ``None`` if the schema was given as a dict.
-        has_quotes: whether it copies strings from the document.
+        has_quotes: whether ``output_schema`` copies strings from the document.
 
     Raises:
         SchemaError: the schema is not valid under the meta-schema that it names (by default draft 2020-12), or has an
@@ -183,7 +183,7 @@ class Target(Generic[T]):
 
         Args:
             written: the part.
-            whole: what it is a part of; matches ``output_schema``.
+            whole: the record that contains it; matches ``output_schema``.
         """
         return without_quotes(written, _notes(self._output_validator, whole)) if self.has_quotes else (written, [])
 
@@ -195,7 +195,7 @@ def _check(validator: jsonschema_rs.Validator, record: Any, text: str) -> None:
 
 
 def _reasons(error: ValidationError) -> str:
-    """Return what a type refuses, and where, in one line."""
+    """Return the errors of a type and their paths in one line."""
     return "; ".join(f"at #{pointer(each['loc'])}: {each['msg']}" for each in error.errors(include_url=False))
 
 
@@ -223,7 +223,7 @@ def _validator(schema: dict[str, Any]) -> jsonschema_rs.Validator:
 
 
 def _message(error: jsonschema_rs.ValidationError) -> str:
-    """Return what is wrong with a schema; of a wrong type, metaschemas only say that no alternative of theirs fits."""
+    """Return the error of a schema; for a wrong type, metaschemas only say that no alternative of theirs fits."""
     if error.instance_path[-1:] != ["type"] or error.schema_path[-1:] != ["anyOf"]:
         return error.message
     return f"{error.instance!r} is none of the types {', '.join(_TYPES)}, nor a list of them"

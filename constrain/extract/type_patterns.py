@@ -65,7 +65,7 @@ def date_bounds(limits: Mapping[str, Any]) -> list[str]:
 
 
 def _compared(bound: date, how: str) -> str:
-    """Dates compare as their digits do: equal up to one digit, which is larger or smaller."""
+    """Return a pattern for dates on one side of a bound: the first digit that differs from the bound decides."""
     text = bound.isoformat()
     found = [text] if how.endswith("e") else []
     for index, digit in enumerate(text):
@@ -76,7 +76,7 @@ def _compared(bound: date, how: str) -> str:
 
 
 def _ipv4_network(prefix: int) -> str:
-    """Return a pattern for networks whose prefix has some number of bits; the bits after it are zero."""
+    """Return a pattern for IPv4 networks with a prefix of this many bits; the bits after it are zero."""
     whole, bits = divmod(prefix, 8)
     part = ["|".join(str(octet) for octet in range(0, 256, 1 << (8 - bits)))] * bool(bits)
     octets = [_OCTET] * whole + [f"(?:{each})" for each in part] + ["0"] * (4 - whole - len(part))
@@ -84,7 +84,7 @@ def _ipv4_network(prefix: int) -> str:
 
 
 def _ipv6_network(prefix: int) -> str:
-    """Return the same for version 6; groups after the prefix are written as ``::``."""
+    """Return a pattern for IPv6 networks with a prefix of this many bits; the groups after it are written as ``::``."""
     whole, bits = divmod(prefix, 16)
     groups = [_GROUP] * whole
     if bits:

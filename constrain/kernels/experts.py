@@ -73,7 +73,7 @@ def _product(x: torch.Tensor, weight: Weight, bias: torch.Tensor | None, activat
 
 
 def avoids_waiting(x: torch.Tensor) -> bool:
-    """Return whether products are made in shapes that do not depend on the choice, so that no one waits for it."""
+    """Return whether products have shapes that do not depend on the choice, so that the host does not wait for it."""
     return x.is_cuda and (len(x) <= _FEW_ROWS or torch.cuda.is_current_stream_capturing())
 
 

@@ -94,7 +94,7 @@ def dry_penalties(
     multiplier: float,
     base: float,
 ) -> dict[int, float]:
-    """Return what to subtract from the logits of tokens that would prolong a repetition.
+    """Return the numbers to subtract from the logits of tokens that would prolong a repetition.
 
     Let L, between ``allowed_length`` and ``max_ngram``, be the length of the longest end of the sequence that occurred
     earlier in it. Each token that followed an earlier occurrence is penalised by

@@ -140,7 +140,7 @@ class MixtureLayout:
 
 @dataclass(frozen=True)
 class LatentLayout:
-    """What latent attention has besides the projections of its input, ``qkv`` of :class:`LayerLayout`.
+    """Norms and projections of latent attention, besides those of its input (``qkv`` of :class:`LayerLayout`).
 
     Attributes:
         norm: name of the norm of the latent state.

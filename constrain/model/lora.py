@@ -25,7 +25,7 @@ _MAX_RANK = 1 << 16
 
 
 class AdaptedModel(Protocol):
-    """What an adapter needs to know of its model."""
+    """The part of a model that its adapters need."""
 
     @property
     def config(self) -> ExLlamaV2Config: ...

@@ -29,7 +29,7 @@ _SCORE_COPIES = 4
 
 
 class SizedModel(CachedModel, Protocol):
-    """What placement needs to know of a model."""
+    """The part of a model that placement needs."""
 
     @property
     def modules(self) -> Sequence[Module]: ...
@@ -76,7 +76,7 @@ def _bytes(model: SizedModel, names: Sequence[str], count: int) -> int:
 
 
 def _packed(model: SizedModel, names: Sequence[str]) -> list[StoredWeight]:
-    """Return those weights of these names that stay packed."""
+    """Return the weights among ``names`` that stay packed."""
     device, files = first_device(), model.config.files
     if files is None or not multiplies_packed(device, model.compute_dtype):
         return []

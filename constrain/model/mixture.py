@@ -106,7 +106,7 @@ class ExpertLinear:
         return weight[torch.cat((rows[::2], rows[1::2]))] if self.layout.alternating else weight
 
     def _ordered(self, stored: torch.Tensor) -> torch.Tensor:
-        """Return what a file holds of all experts ``[experts, n, ...]`` with all of the gate before all of up."""
+        """Return a tensor of all experts, ``[experts, n, ...]``, with all rows of the gate before those of up."""
         if self.layout.alternating:
             stored = torch.cat((stored[:, ::2], stored[:, 1::2]), dim=1)
         return stored.contiguous()

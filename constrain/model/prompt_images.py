@@ -28,7 +28,7 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True)
 class PromptImages:
-    """What a prompt's images change for the layers.
+    """Positions and attention of a prompt with images.
 
     Attributes:
         start: index of its first token in the sequence.

@@ -31,7 +31,7 @@ class WholeTensors:
         return self._plain[key]
 
     def packed(self, key: str, read: Callable[[], list[_Packed] | None]) -> list[_Packed] | None:
-        """Return what ``read`` returned for this tensor first."""
+        """Return the result of the first call of ``read`` for this tensor."""
         if key not in self._packed:
             self._packed[key] = read()
         found: list[_Packed] | None = self._packed[key]

@@ -14,7 +14,7 @@ from constrain.model.tensor_files import TensorFiles
 
 _log = logging.getLogger(__name__)
 
-# What is computed anew, and scales for the products or caches of other programs.
+# Buffers that are computed anew, and scales for the products or caches of other programs.
 _HARMLESS = re.compile(r".*(rotary_emb\.inv_freq|\.masked_bias|\.(input|output|q|k|v|kv)_scale)")
 _PLACE = re.compile(r".*?\blayers\.\d+|[^.]+(\.[^.]+)?(?=\.)|.*")
 _MAX_NAMED = 4

@@ -1,4 +1,4 @@
-"""What a conversion writes besides the weights: config, index, and the files that it copies."""
+"""Files of a converted model besides the weights: config, index, and copies."""
 
 from __future__ import annotations
 

@@ -254,13 +254,13 @@ class _Conversion:
         return len(self.windows) * (last + sum(bool(quantized_layouts(module)) for module in modules))
 
     def _layouts(self, module: Module) -> list[LinearLayout]:
-        """Return what is quantised of a module."""
+        """Return the weights of a module that are quantised."""
         if isinstance(module, Head) and self.head is not None:
             return [LinearLayout((module.key,), (module.size,), module.hidden_size)]
         return quantized_layouts(module)
 
     def _finish(self, output: OutputFolder, quantized: Mapping[str, None]) -> None:
-        """Write what is not weights."""
+        """Write the files besides the weights."""
         config = self.source.config
         head = None if self.head is None else (config.layout.head, self.head)
         ignored = {*self.tensors.matrices(quantized)} - {config.layout.embedding}

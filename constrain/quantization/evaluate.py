@@ -112,7 +112,7 @@ def evaluate_model(
 def _windows(
     models: Sequence[LayerwiseModel], texts: Texts, context: int, stride: int, max_tokens: int | None
 ) -> list[Window]:
-    """Return the windows of texts, which are the same for all models."""
+    """Return the windows of texts, which do not depend on the model."""
     if max_tokens is not None:
         check_count("max_tokens", max_tokens, 1)
     given = listed(texts)

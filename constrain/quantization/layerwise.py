@@ -99,13 +99,13 @@ class LayerwiseModel:
 
     @torch.inference_mode()
     def forward(self, module: Module, states: torch.Tensor) -> torch.Tensor:
-        """Return what a module makes of states as those of :meth:`run`."""
+        """Return the output of a module for states as those of :meth:`run`."""
         # A module may write its result to the memory of its input.
         given = states if states.dtype is torch.long else states.to(self.device, copy=True)
         return module.forward(given, self.context(states.shape[1]))
 
     def context(self, width: int) -> ForwardContext:
-        """Return what layers need to know of a text of ``width`` tokens."""
+        """Return the context of a forward pass over ``width`` tokens."""
         return ForwardContext(
             contiguous_attention(
                 self._rotary,

@@ -87,7 +87,7 @@ def plain_weight(weight: Weight, dtype: torch.dtype) -> torch.Tensor:
 
 
 def quantized_layouts(module: Module) -> list[LinearLayout]:
-    """Return what is quantised of a module: its projections, but for routers of experts and stacked experts."""
+    """Return the weights of a module that are quantised: its projections, except routers and stacked experts."""
     linears = [linear.layout for linear in _linears(module)]
     return [*linears, *(layout for each in _experts(module) for layout in each.layout.experts)]
 

@@ -1,4 +1,4 @@
-"""What the page knows of a document: an entry of the index, for lists and filters, and all else, for its view."""
+"""Data of a document for the page: an entry of the index, for lists and filters, and the data of its view."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DIGITS = 4
 
 
 def index_entry(line: Line, fields: Fields) -> dict[str, Any]:
-    """Return what the list and the filters need."""
+    """Return the data that the list and the filters need."""
     part = {kind: number for kind, number in line.get("part", {}).items() if kind != "span"}
     return {
         "id": _identity(line),
@@ -32,7 +32,7 @@ def index_entry(line: Line, fields: Fields) -> dict[str, Any]:
 
 
 def detail(line: Line, found: Found) -> dict[str, Any]:
-    """Return what the view of a document needs: offsets as in UTF-16, edges of boxes as shares of their page."""
+    """Return the data of the view of a document: offsets as in UTF-16, edges of boxes as shares of their page."""
     document = found.document if found.is_unchanged else None
     text = found.document.text if found.document else None
     offsets = Utf16Offsets(text or "")
@@ -65,7 +65,7 @@ def _identity(line: Line) -> str:
 
 
 def without_text(members: Mapping[str, Any], note: str) -> dict[str, Any]:
-    """Return the same without what is long."""
+    """Return the entry without its long members."""
     return {**members, "text": None, "pages": [], "spans": {}, "occurrences": {}, "boxes": {}, "note": note}
 
 

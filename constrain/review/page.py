@@ -19,7 +19,7 @@ MODULES = (
 
 _IMPORT = re.compile(r"^import .*?;\n", re.MULTILINE | re.DOTALL)
 _EXPORT = re.compile(r"^export ", re.MULTILINE)
-#: What pages say of themselves, and where, at the latest.
+#: The tag by which pages are recognised, and the bytes within which it is.
 _GENERATOR, _HEAD_BYTES = b'<meta name="generator" content="constrain ', 1024
 
 

@@ -21,7 +21,7 @@ _CHANGED = "The source has changed since the record was extracted, so nothing is
 
 @dataclass(frozen=True)
 class Found:
-    """What was found of the text that a record was extracted from.
+    """The text that a record was extracted from, as far as it was found.
 
     Attributes:
         document: the text; ``None`` if it is not there.

@@ -190,7 +190,7 @@ class Journal:
 
 
 def _place(key: str, line: Line, part: Mapping[str, Any] | None) -> str:
-    """Return what a line is about: its settings, source and part. If the document changes, only the key does."""
+    """Return settings, source and part of a line. If the document changes, these stay, and the key does not."""
     source, named = line.get("source"), {name: value for name, value in (part or {}).items() if name != "span"}
     return key if source is None else json.dumps([key[:SETTINGS_DIGITS], source, named])
 

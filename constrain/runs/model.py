@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LazyModel:
-    """What the keys of a run depend on, and how to load the rest.
+    """The parts of a model that the keys of a run depend on, and how to load the rest.
 
     Attributes:
         folder: folder of the model.

@@ -32,7 +32,7 @@ Extract: TypeAlias = "Callable[[Missing], Generator[Extraction[Any] | Failure, N
 
 
 class Output(Protocol):
-    """Where the lines of a run go: a :class:`~constrain.runs.Journal` or a :class:`~constrain.runs.Stream`."""
+    """Destination of the lines of a run: a :class:`~constrain.runs.Journal` or a :class:`~constrain.runs.Stream`."""
 
     def has_record(self, key: str) -> bool:
         """Return whether there is a record for a key."""

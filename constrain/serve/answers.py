@@ -34,7 +34,7 @@ _END_TOKENS = 8
 
 @dataclass(frozen=True)
 class Conversation:
-    """What is asked, whichever API it comes by.
+    """A request for an answer, whichever API it comes by.
 
     Attributes:
         messages: the conversation.
@@ -93,7 +93,7 @@ def _only_call(choice: ToolChoice | None) -> OutputFormat | None:
 
 @dataclass(frozen=True)
 class Prompt:
-    """What a prompt has begun of the answer.
+    """The part of the answer that the prompt begins with.
 
     Attributes:
         form: of what is left of the answer.

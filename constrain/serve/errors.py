@@ -113,7 +113,7 @@ def in_grammar(error: GrammarError, at: str) -> APIError:
 
 
 def as_api_error(error: Exception, limit: str = "/max_tokens") -> APIError:
-    """Return what a client is told of an exception.
+    """Return the error that a client is sent for an exception.
 
     Args:
         error: the exception.

@@ -29,7 +29,7 @@ class OutputFormat:
         grammar: a JSON Schema, a regular expression for whole texts, or the text of a Lark grammar.
         grammars: those that ``@name`` stands for in the text of a Lark grammar.
         pointer: JSON pointer to the field of the request that it comes from.
-        pointers: the same of ``grammars``, as far as they come from fields of their own.
+        pointers: pointers to the fields that ``grammars`` come from, if these have fields of their own.
         located: turns an error of a Lark grammar into one of what the grammar was translated from.
     """
 

@@ -68,7 +68,7 @@ def _as_it_is(completion: Completion) -> Completion:
 
 @dataclass(frozen=True)
 class Batch:
-    """What an output has gained: parts, and the tokens that they come from."""
+    """New parts of an output, and the tokens that they come from."""
 
     parts: list[Part]
     tokens: list[SampledToken] = field(default_factory=list)

@@ -26,7 +26,7 @@ _COLLECT_REST = 1.0
 
 @dataclass(frozen=True)
 class Server:
-    """What the requests of a server share.
+    """State that the requests of a server share.
 
     Attributes:
         settings: limits and keys.

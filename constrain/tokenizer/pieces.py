@@ -16,7 +16,7 @@ _SPACE_MARKS = ("▁", "Ġ")
 
 
 class PieceDecoder(Protocol):
-    """What decoding single ids needs of a tokenizer backend."""
+    """The part of a tokenizer backend that decoding single ids needs."""
 
     @property
     def hf_tokenizer(self) -> Any: ...

@@ -9,7 +9,7 @@
 
 namespace constrain::cuda {
 
-// The last is that of gpt-oss, which clamps both halves, and adds one to the ungated half.
+// clamped_swiglu is the activation of gpt-oss, which clamps both halves, and adds one to the ungated half.
 enum class Gate { silu, gelu_tanh, clamped_swiglu };
 
 // act(x) * y

@@ -5,8 +5,8 @@
 
 namespace constrain::cuda {
 
-// How states are stored: as 16-bit floats, as the upper bytes of halves, or as integers of 8 or 4 bits with a scale for
-// every 32 of them.
+// Storage of states: 16-bit floats, the upper bytes of halves, or integers of 8 or 4 bits with a scale for every 32 of
+// them.
 enum class KVFormat { plain, float8, group8, group4 };
 
 // `keys` and `values` are (pages, page_size, kv_heads, head_dim) with the last dimension contiguous. Strides count

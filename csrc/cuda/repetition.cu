@@ -23,7 +23,7 @@ struct Tokens {
     return id < 0 || id >= width || (breakers && (breakers[id / 32] >> (id % 32) & 1));
   }
 
-  // How many tokens up to the i-th are the same as at the end, `most` at most; 0 where the next one is a breaker.
+  // Length, up to `most`, of the suffix that also ends at token i; 0 if a breaker follows there.
   __device__ int match(int i, int most) const {
     int length = 0;
     while (length < most && length <= i && (*this)[i - length] == (*this)[count - 1 - length]) ++length;

@@ -1,4 +1,4 @@
-"""Mixtures of experts: the weights that a step reads, and that steps are measured."""
+"""Benchmarks of mixtures of experts: the weights that a step reads, and the time of steps."""
 
 from __future__ import annotations
 
@@ -28,6 +28,6 @@ def test_weights_that_a_large_batch_reads(shape: MixtureShape, tmp_path: Path, m
 
 def test_experts_that_a_batch_reads() -> None:
     assert [round(MIXTURES["mixtral-8x7b"].active_experts(batch), 2) for batch in (1, 2)] == [2, 3.5]
-    # All pairs of choices of one of three experts: two are read but where both are the same.
+    # Over all pairs of choices among three experts: two experts are read unless both choices are equal.
     shape = MixtureShape(8, 8, 1, 1, 1, 8, 8, 3, 1, normed=False)
     assert shape.active_experts(2) == pytest.approx(sum(len({*pair}) for pair in product(range(3), repeat=2)) / 9)

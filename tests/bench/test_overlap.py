@@ -1,4 +1,4 @@
-"""What is noted of decode steps: every pass, and the masks of its sequences."""
+"""Records of decode steps: every pass, and the masks of its sequences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the benchmark of decode steps counts, and the model that it runs."""
+"""The benchmark of decode steps: its counts, and the model that it runs."""
 
 from __future__ import annotations
 

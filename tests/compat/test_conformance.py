@@ -1,4 +1,4 @@
-"""What programs for exllamav2 rely on, through the alias.
+"""Behaviour that programs for exllamav2 rely on, through the alias.
 
 Each generator has a file of its own. The formats EXL2 and GPTQ have nothing to do with the alias: see
 ``tests/model/test_formats.py``.

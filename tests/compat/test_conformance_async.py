@@ -1,4 +1,4 @@
-"""What programs for exllamav2 rely on of the asynchronous generator, through the alias."""
+"""The asynchronous generator as programs for exllamav2 rely on it, through the alias."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What programs for exllamav2 rely on of the dynamic generator, through the alias."""
+"""The dynamic generator as programs for exllamav2 rely on it, through the alias."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_filters_are_called_in_order(
     tokens = [*ids_of("yes", "do"), eos]
     observed = recorder(tokens, background=mode == "background", mask=mode == "mask")
     with monkeypatch.context() as patched:
-        # Where there is no GPU, the alias does not ask for masks.
+        # Without a GPU, the alias does not ask for masks.
         patched.setattr(torch.cuda, "is_available", lambda: mode == "mask")
         job = make_job(generator, stop_conditions=[eos], filters=[observed])
     generator.enqueue(job)

@@ -1,4 +1,4 @@
-"""What programs for exllamav2 rely on of the streaming generator, through the alias."""
+"""The streaming generator as programs for exllamav2 rely on it, through the alias."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def settings(tokens: Iterable[int] | None = None) -> Any:
 
 
 def stream(generator: Any, calls: int) -> list[dict[str, Any]]:
-    """Results of so many calls, or up to the end."""
+    """Results of this many calls, or up to the end."""
     results = []
     for _ in range(calls):
         results.append(generator.stream_ex())

@@ -1,4 +1,4 @@
-"""What the names of exllamav2 do that have no counterpart in constrain."""
+"""Names of exllamav2 that have no counterpart in constrain."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ Write = Callable[[Any], str]
 
 @pytest.fixture(scope="module")
 def program() -> Iterator[Any]:
-    """What programs for exllamav2 make first: model, cache and tokenizer."""
+    """The objects that programs for exllamav2 make first: model, cache and tokenizer."""
     install()
     from exllamav2 import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Config, ExLlamaV2Tokenizer
 

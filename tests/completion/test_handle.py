@@ -1,4 +1,4 @@
-"""What a completion is made of: updates that are never lost, requests that are never left behind."""
+"""Handles: no update is lost, and no request is left behind."""
 
 from __future__ import annotations
 

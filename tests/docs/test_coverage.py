@@ -1,4 +1,4 @@
-"""What is public is documented: names, members, hooks, commands, options, errors. The site builds without a warning."""
+"""Public names, members, hooks, commands, options and errors are documented; the site builds without a warning."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
 
 @cache
 def resolve(name: str) -> object:
-    """Return what a dotted name stands for, if it is a module or an attribute of one."""
+    """Return the object of a dotted name, if it is a module or an attribute of one."""
     owner, _, attribute = name.rpartition(".")
     if hasattr(owner and resolve(owner), attribute):
         return getattr(resolve(owner), attribute)

@@ -231,7 +231,7 @@ def test_a_generous_budget_changes_nothing(bpe_vocab: Vocabulary) -> None:
 
 
 def test_frames_need_little_more_after_a_token(bpe_vocab: Vocabulary) -> None:
-    """A budget that leaves enough for what one token may begin is not looked at closer."""
+    """Bounds on the frames decide if the budget has room for all frames that one token may push."""
     grammar = compile_json_schema(NESTED, bpe_vocab, whitespace="compact")
     matcher = grammar.matcher()
     for byte in b'{"first":{"aaaaaaaaa":1,"bbbbbbbbb":2,':
@@ -256,7 +256,7 @@ def test_budgets_of_a_batch(bpe_vocab: Vocabulary) -> None:
         fill_bitmasks(matchers, bits, budgets=[1])
 
 
-# ---- Of thousands of tokens within a wildcard region not all are looked at.
+# ---- Wildcard regions with thousands of tokens, which are not all visited
 
 FREE: list[Any] = [
     {"type": "string"},
@@ -301,13 +301,13 @@ def wide_vocab() -> Vocabulary:
 
 
 def narrowed(matcher: Matcher, vocabulary: Vocabulary, budget: int, rng: random.Random) -> list[int]:
-    """The tokens that a budget leaves, of which some are tried, and some of those that it takes away."""
+    """Return the tokens within a budget; some of them are checked, and some of those that it excludes."""
     within, free = set(tokens_of(matcher, vocabulary, budget)), set(tokens_of(matcher, vocabulary))
     assert within
     assert within <= free
     for token in rng.sample(sorted(within), min(25, len(within))):
         assert needed_after(matcher, token) < budget
-    # Where most of the room is needed, text that could be ended need not go on.
+    # Masks of small budgets may refuse tokens that would still fit.
     if budget > 2 * matcher.min_tokens() + 40:
         for token in rng.sample(sorted(free - within), min(25, len(free - within))):
             assert needed_after(matcher, token) >= budget
@@ -332,7 +332,7 @@ def test_masks_of_large_vocabularies_respect_budgets(schema: Any, wide_vocab: Vo
 
 @pytest.mark.parametrize("schema", FREE, ids=lambda schema: str(schema)[:40])
 def test_masks_within_wildcard_regions_are_those_of_a_fresh_grammar(schema: Any, wide_vocab: Vocabulary) -> None:
-    """What was found out for another key, or for another budget, serves this one only where it is the same."""
+    """Results for another key, or for another budget, are reused only where they are equal."""
     grammar = compile_json_schema(schema, wide_vocab, whitespace="compact")
     for seed, budget in enumerate((30, 60, 100)):
         used, rng = grammar.matcher(), random.Random(seed)

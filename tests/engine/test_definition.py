@@ -480,7 +480,7 @@ def test_items_that_differ(seed: int, property_order: Any, allowed: Allowed, tal
 
 
 class Replay:
-    """What a matcher should be: a list of accepted tokens, replayed from the start for every question."""
+    """A reference matcher: a list of accepted tokens, replayed from the start for every question."""
 
     def __init__(self, language: Language, vocabulary: Vocabulary) -> None:
         self.language, self.vocabulary = language, vocabulary

@@ -23,7 +23,7 @@ def encoded(label: str) -> str:
 
 
 def conforms(name: str) -> bool:
-    """What the ``idna`` package says, which knows labels of any length."""
+    """Verdict of the ``idna`` package, which knows labels of any length."""
     return jsonschema.Draft202012Validator.FORMAT_CHECKER.conforms(name, "idn-hostname")
 
 

@@ -1,4 +1,4 @@
-"""What texts a Lark grammar has, by example; the oracle is lark itself wherever it can be asked."""
+"""Texts of Lark grammars, by example; the oracle is lark itself wherever it can be asked."""
 
 from __future__ import annotations
 

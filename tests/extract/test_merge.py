@@ -68,7 +68,7 @@ def test_unquoted_items_are_found_completely_and_once(gold: Gold, limit: int, sh
     assert merged(gold, limit, int(share * limit), partial, quoted=False).json == {"items": gold.records}
 
 
-# What single values and nested ones become
+# Single values and nested ones
 
 TEXT = "0123456789" * 10
 

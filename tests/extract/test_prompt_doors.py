@@ -60,7 +60,7 @@ def prompts(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
 
 
 def expected(llm: LLM, folder: Path, text: str) -> list[int]:
-    """What transformers makes of the conversation about a document."""
+    """The conversation about a document, encoded by transformers."""
     form = llm.extractor.form
     assert isinstance(form, ChatForm)
     messages = form.messages(ExtractionOptions.of(TARGET, OPTIONS).task, text)

@@ -1,4 +1,4 @@
-"""Where quotes stand in a text: all occurrences, and the choice among them."""
+"""Spans of quotes in a text: all occurrences, and the choice among them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Types as targets: whatever can be written under the schema of a type is read by the type."""
+"""Types as targets: a type reads all texts that its schema allows."""
 
 from __future__ import annotations
 
@@ -75,14 +75,14 @@ def grammar_of(target: Target[Any]) -> CompiledGrammar:
 
 
 @pytest.mark.parametrize("name", TYPES)
-def test_what_the_schema_allows_is_read(name: str) -> None:
+def test_all_texts_of_the_schema_are_read(name: str) -> None:
     target: Target[Any] = Target.of(TYPES[name])
     grammar = grammar_of(target)
     for seed in range(25):
         target.read(sample(grammar, seed, max_tokens=60))
 
 
-def test_what_types_read_stays_possible() -> None:
+def test_common_texts_of_types_stay_possible() -> None:
     for name, texts in {
         "web URL": [
             "https://example.com",

@@ -52,7 +52,7 @@ def test_a_mask_is_a_set(tokens: set[int], kind: Make) -> None:
     assert tokens_of(mask) == tokens == {token for token in range(-2, 400) if token in mask}
     assert mask.count == len(tokens)
     listed = token_list(mask)
-    # Where there are few words, the engine lists fewer.
+    # The engine lists fewer tokens of a small vocabulary.
     assert listed == (sorted(tokens) if len(tokens) <= 64 else None) or (listed is None and kind is made_by_the_engine)
     assert row(mask, WORDS).tolist() == packed([*tokens], WORDS).tolist()
     assert kind(tokens).id == mask.id or kind is made_by_the_engine

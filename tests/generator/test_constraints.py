@@ -153,7 +153,7 @@ def test_filters_hear_of_every_token_in_order(make: Make, background: bool, mask
     assert listener.heard == ["", *[each for token in fed for each in (*asked, token)]]
 
 
-# What is forced
+# Forced text
 
 
 @pytest.mark.parametrize("settings", [GREEDY, RANDOM])
@@ -364,7 +364,7 @@ def test_guesses_do_not_change_texts(make: Make, guess: dict[str, Any], settings
         more: list[dict[str, Any]] = [
             {},
             {"filters": [regex(generator, "(hello |yes, ){5}[0-9]{4}")]},
-            # What cannot be copied cannot be asked what comes after a draft.
+            # A filter that cannot be copied has no masks after a draft.
             {"filters": [Stubborn(generator)], "max_new_tokens": 16},
             {"banned_strings": ["e", "o"], "max_new_tokens": 20},
             {"token_healing": True, "stop_conditions": ["a", EOS]},

@@ -417,7 +417,7 @@ def test_what_was_taken_back_is_not_reused(make: Make, monkeypatch: pytest.Monke
     run(generator)
     assert job.full_completion == "he" * 6 + "yyy"
     for prompt in prompts:
-        # What was there before it was taken back, and a token more.
+        # The tokens before the rewind, and one more.
         tried = torch.cat([prompt, torch.tensor([[y, y, y, he]])], dim=1)
         assert prefilled(generator, tried)[0]["full_completion"] == prefilled(fresh, tried)[0]["full_completion"]
         assert prefilled(generator, tried)[0]["cached_tokens"] >= prompt.shape[1]

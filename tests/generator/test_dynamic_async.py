@@ -36,7 +36,7 @@ class Raising:
 
 
 class World:
-    """What generators are made of."""
+    """The parts of generators."""
 
     def __init__(self, model: ExLlamaV2, tokenizer: ExLlamaV2Tokenizer) -> None:
         self.model, self.tokenizer = model, tokenizer

@@ -18,7 +18,7 @@ from constrain.testing import backends, small_vocabulary
 
 #: Scores of the next tokens after some tokens, with -inf for the excluded ones.
 Scores = Callable[[list[int]], Any]
-#: What creates the scores of an output, given its grammar and its budget.
+#: Creates the scores of an output, given its grammar and its budget.
 Create = Callable[[CompiledGrammar, "int | None"], Scores]
 
 PROMPT = [1, 5, 7]

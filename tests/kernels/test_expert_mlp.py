@@ -49,7 +49,7 @@ class Layer:
         return x.to(self.mlp.gate_up.dtype)  # type: ignore[union-attr]
 
     def choice(self, rows: int, chosen: int, same: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
-        """Experts of each row, the same of all where asked for, and weights."""
+        """Random experts of each row, with ``same`` equal ones for all rows, and their weights."""
         scores = torch.rand(1 if same else rows, self.count, device=self.device, generator=self._random)
         experts = scores.topk(chosen).indices.expand(rows, chosen).contiguous()
         return experts, torch.rand(rows, chosen, device=self.device, generator=self._random) + 0.1
@@ -71,7 +71,7 @@ class Layer:
 
 
 def close(actual: torch.Tensor, expected: torch.Tensor) -> bool:
-    """Return whether the error of all rows, and that of each, relative to its norm, is that of rounding."""
+    """Return whether the relative errors of the whole and of each row are within rounding."""
     error, norm = (actual.double() - expected).norm(dim=-1), expected.norm(dim=-1)
     rounding = ROUNDING[actual.dtype]
     return bool(error.norm() < rounding * norm.norm()) and bool((error < 2 * rounding * norm).all())
@@ -156,7 +156,7 @@ def test_many_rows_on_a_gpu(rows: int, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.gpu
-def test_what_kernels_do_not_take_on_a_gpu() -> None:
+def test_cases_without_a_kernel_on_a_gpu() -> None:
     check(Layer(8, 136, 72, torch.float32), 5, 2)
     check(Layer(8, 36, 12, torch.bfloat16), 5, 2)
     check(Layer(520, 16, 8, torch.bfloat16), 5, 2)

@@ -76,7 +76,7 @@ def test_columns_take_the_least_memory(table: Groups, group: int, count: int) ->
 
 
 def test_weights_of_the_same_inputs_are_joined() -> None:
-    """Where one has wider codes or smaller groups, so have the others."""
+    """The joined weight has the widest codes and the smallest groups of its parts."""
     tables: list[Groups] = [((5, 32), (4, 96)), ((4, 64), (2, 64)), ((8, 16), (3, 112))]
     rows, dense = zip(
         *(random_rows(table, outputs) for table, outputs in zip(tables, (16, 7, 32), strict=True)), strict=True

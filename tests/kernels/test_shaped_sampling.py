@@ -335,7 +335,7 @@ def test_on_a_gpu(width: int, most: int | None, cuda: torch.device) -> None:
         shaped=True,
         max_candidates=most,
     )
-    # Where torch works in float32, and so in the last bits here, a candidate may fall to either side of a threshold.
+    # Torch computes in float32, so that rounding may put a candidate on either side of a threshold.
     same = tokens.cpu() == expected
     assert int((~same).sum()) <= (1 if most is not None else 4)
     tolerance = {"atol": 1e-6, "rtol": 2e-5} if most is not None else {"atol": 1e-4, "rtol": 1e-2}

@@ -111,7 +111,7 @@ def test_weights_for_tensor_cores_are_split_first(
 def test_codes_of_several_widths_for_tensor_cores(
     qwen2_wide: Any, ids: torch.Tensor, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Weights with one order of inputs are one weight; a layer's bias, norm and activation are as ever."""
+    """Weights that share an order of inputs are stored as one."""
     config, write, _ = FORMATS[name]
     plain = quantise(qwen2_wide, matrices(qwen2_wide), write, config)
     _pretend_tensor_cores(monkeypatch)

@@ -1,4 +1,4 @@
-"""What fits is what load_autosplit can place."""
+"""Estimates of memory agree with load_autosplit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is read of configs as they are published, whose keys differ from those that transformers writes today."""
+"""Configs as they are published, whose keys differ from those that transformers writes today."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ from constrain.model.shard_source import ShardSource, WholeTensors
 from constrain.model.sharding import ShardingPlan
 from constrain.model.shares import best_unit, divide
 
-#: What each is there for: tied heads, biases, one fused tensor of queries, keys and values, sinks and stacked experts,
+#: Families with tied heads, biases, one fused tensor of queries, keys and values, sinks and stacked experts,
 #: shared experts, norms after halves of layers, latent attention, attention and MLP in parallel, heads that are
 #: normalised together.
 KINDS = [

@@ -1,4 +1,4 @@
-"""What tokenizers need of a config: read alone, it is what the whole config says."""
+"""The part of a config that tokenizers need: read alone, it has the values of the whole config."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def check(folder: Path) -> TokenConfig:
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma3"])
-def test_what_is_read(name: str, checkpoint: Callable[[str], Any]) -> None:
-    """Of a model with a vision tower, it is in the config of the text model."""
+def test_values_are_those_of_the_whole_config(name: str, checkpoint: Callable[[str], Any]) -> None:
+    """A model with a vision tower has them in the config of its text model."""
     assert check(checkpoint(name).folder).vocab_size
 
 

@@ -115,7 +115,7 @@ class Written:
         return model, tower
 
     def processed(self, image: Image.Image) -> dict[str, torch.Tensor]:
-        """What the processor of the family makes of an image."""
+        """Outputs of the processor of the family for an image."""
         processor: Any = Gemma3ImageProcessorPil if self.name == "gemma3" else Qwen2VLImageProcessorPil
         found = processor(**FAMILIES[self.name].preprocessor)(image.convert("RGB"), return_tensors="pt")
         return {key: found[key] for key in ("pixel_values", "image_grid_thw") if key in found}

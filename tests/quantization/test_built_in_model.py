@@ -1,4 +1,4 @@
-"""What a conversion costs the built-in model, on documents that it was neither trained nor calibrated with."""
+"""Losses of the built-in model by conversion, on documents that it was neither trained nor calibrated with."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def test_few_texts_and_inputs_that_are_always_zero() -> None:
 
 
 def test_no_worse_than_the_nearest_codes() -> None:
-    """Where compensation clips or the texts mislead it, the nearest codes are taken."""
+    """If compensation clips or the texts mislead it, the nearest codes are taken."""
     weight, hessian = torch.full((4, 32), 7.5), torch.ones(32, 32)
     weight[:, 0] = -8.0
     rounding = Rounding(4, 32, torch.float32)

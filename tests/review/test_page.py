@@ -26,7 +26,7 @@ LETTERS = {
     "emoji": "😀🎉 Hi {/name=Zoë 👩‍👩‍👧}, 👍🏽 {/sum=12 €} 𝔘 {/city=𝔘lm 🏰}!",
     "combining": "E\u0301 {/name=Cafe\u0301 A\u030angstro\u0308m} \u0301{/sum=1\u20e32\u20e3}\n\n\t{/city=São\u0303}",
 }
-#: What went wrong in pages: errors, messages, dialogs, requests.
+#: Problems in pages: errors, messages, dialogs, requests.
 PROBLEMS: list[str] = []
 TEXTS_OF_HIGHLIGHT = """name => [...CSS.highlights.get(name)].map((place) => {
     const range = document.createRange();
@@ -257,7 +257,7 @@ def test_boxes_select_their_fields_and_pages_can_be_seen_as_text(page: Page) -> 
     expect(page.locator("figure")).to_have_count(0)
 
 
-# What is missing
+# Missing data
 
 
 def test_what_is_wrong_with_a_document_is_said(page: Page) -> None:

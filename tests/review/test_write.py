@@ -31,7 +31,7 @@ def blocks(page: Path) -> dict[str, Any]:
 
 
 def details(page: Path) -> dict[str, Any]:
-    """Return what the page has of each document, by its key."""
+    """Return the data of each document in the page, by its key."""
     parts = [block for name, block in blocks(page).items() if name.startswith("documents-")]
     return {detail["key"]: detail for part in parts for detail in part}
 

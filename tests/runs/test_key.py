@@ -1,4 +1,4 @@
-"""Keys are the same for the same work everywhere, and differ in whatever would change a record."""
+"""Keys of the same work are equal everywhere, and differ in everything that would change a record."""
 
 from __future__ import annotations
 

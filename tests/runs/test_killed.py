@@ -19,7 +19,7 @@ import constrain
 TESTS = Path(__file__).parents[1]
 ROOT = Path(constrain.__file__).parents[1]
 
-#: Every so many moments of a small run are tried; with 1 the test takes a few minutes.
+#: Interval of the moments of a small run that are tried; with 1 the test takes a few minutes.
 STRIDE = 37
 
 #: Extracts documents into a file until a moment; returns the number of moments, or ``None`` if it was killed.

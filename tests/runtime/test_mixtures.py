@@ -17,7 +17,7 @@ from constrain.generator import ExLlamaV2DynamicGenerator, ExLlamaV2Sampler
 from constrain.model import mixture
 
 TOKENS, PROMPTS = 24, 16
-# A difference of logits, of tokens or of experts, that rounding to 16 bits may outweigh.
+# Differences of logits, of tokens or of experts, up to which rounding to 16 bits may change a choice.
 MARGIN = 0.01
 
 

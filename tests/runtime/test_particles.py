@@ -24,7 +24,7 @@ from constrain.runtime.sampler.params import UNSHAPED
 from constrain.runtime.speculation import NgramProposer
 
 Make = Callable[..., Runtime]
-#: What the logits of the random model are divided by.
+#: Divisor of the logits of the random model.
 FLATNESS = 4
 #: Grammars with few outputs, which the tiny model can write in many ways.
 GRAMMARS = [

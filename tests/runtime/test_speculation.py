@@ -261,7 +261,7 @@ def test_forced_text_is_no_draft(make: Make, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize(("batch", "jumps"), [(21, True), (22, False)])
 def test_forced_text_in_large_batches(make: Make, monkeypatch: pytest.MonkeyPatch, batch: int, jumps: bool) -> None:
-    """Where a pass has room for one token more of each sequence, it saves less time than the search takes."""
+    """If a pass has room for one more token per sequence, searching takes longer than the token saves."""
     runtime = make(size=24 * 256, max_batch_size=24)
     found = passes(monkeypatch)
     handles = [runtime.submit(asked(runtime, 40, "hello there")) for _ in range(batch)]

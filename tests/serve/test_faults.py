@@ -67,7 +67,7 @@ class Running:
 
     @property
     def left(self) -> dict[str, int]:
-        """Return what requests have left behind: outputs, sequences, pages in use, connections and tasks."""
+        """Return the state that requests have left: outputs, sequences, pages in use, connections and tasks."""
         runtime, state = self.llm.runtime, self._server.server_state
         found = {
             "outputs": self.app.state.server.admission.active,

@@ -66,7 +66,7 @@ def responses(*urls: str) -> dict[str, Any]:
 
 
 def test_the_same_prompt_on_every_endpoint(app: Starlette, seeing: LLM) -> None:
-    """What clients send is what ``LLM.generate`` makes of the same messages."""
+    """Prompts of clients are those of ``LLM.generate`` for the same messages."""
     asked = chat(url(png()), url(png("blue")))
     prompt, _ = seeing.encode_prompt(asked["messages"])
     found = post(app, "/v1/chat/completions", {**asked, "regex": "[a-z]{4}"}).json()

@@ -19,7 +19,7 @@ from constrain.serve.tools import FORMS, CallForm, Function, ToolChoice, answer_
 from constrain.serve.tools.reader import AnswerReader, CallArguments, CallStarted, Part, Text
 from constrain.tokenizer.chat import ChatTemplate
 
-#: What the chat template of each family renders for calls.
+#: Conversations with calls, rendered by the chat template of each family.
 TEMPLATES = Path(__file__).parent / "chat_templates"
 SPECIAL = re.compile(r"<[|｜][^<>]*[|｜]>|\[[A-Z_]{3,}\]")
 WEATHER: dict[str, Any] = {

@@ -209,7 +209,7 @@ class Checkpoint:
     reference: Any
 
     def logits(self, ids: torch.Tensor, padding: torch.Tensor | None = None) -> torch.Tensor:
-        """What transformers says: float32 ``[batch, width, vocabulary]``. ``padding``: tokens to ignore in each row."""
+        """Logits of transformers, float32 ``[batch, width, vocabulary]``. ``padding``: tokens to ignore in each row."""
         columns = torch.arange(ids.shape[1]).expand_as(ids)
         first = torch.zeros(ids.shape[0], dtype=torch.long) if padding is None else padding
         seen = columns >= first[:, None]

@@ -17,8 +17,7 @@ FILLER = [
     "会议很早就结束了。",
 ]
 
-#: What an extractor does with items of which a chunk has a part: nothing, give the values that are whole, or give the
-#: parts of values, too.
+#: Items of which a chunk has a part: they are left out, or have the values that are whole, or parts of values, too.
 Partial = Literal["left out", "values", "cut"]
 
 
@@ -57,7 +56,7 @@ class Gold:
         self.items.append(item)
 
     def found_in(self, chunk: Part, partial: Partial = "left out", quoted: bool = True) -> Extraction[Any]:
-        """What a perfect extractor finds in a part of the text; spans are those in the part."""
+        """The extraction of a perfect extractor from a part of the text, with spans in that part."""
         seen = [_visible(item, chunk, partial == "cut") for item in self.items]
         seen = [item for item in seen if any(value is not None for value, _ in item.values())]
         if partial == "left out":

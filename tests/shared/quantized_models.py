@@ -38,7 +38,7 @@ def exl2_of_two_widths(writer: Writer, outputs: int, inputs: int) -> Written:
 
 
 def exl2_of_one_order(writer: Writer, outputs: int, inputs: int) -> Written:
-    """Weights of the same inputs have one order, as those that exllamav2 writes; some rows have wider codes."""
+    """Weights of the same inputs share their order, as in files of exllamav2; some have wider codes."""
     groups = ((8, 32), (4, inputs - 32)) if outputs % 128 == 0 else ((5, 32), (3, inputs - 32))
     return exl2(writer, outputs, inputs, groups, np.random.default_rng(inputs).permutation(inputs))
 

@@ -237,9 +237,9 @@ def exl2(
     groups: tuple[tuple[int, int], ...],
     order: np.ndarray | None = None,
 ) -> Written:
-    """EXL2: of each group the bits of its codes and its number of inputs, which are in an order of their own.
+    """EXL2: groups of (bits of a code, inputs), with the inputs in another order.
 
-    ``order``: the place of each input; by default a random one.
+    ``order``: the position of each input; by default random.
     """
     columns = -(-outputs // 32) * 32
     codes = [writer.codes(columns, count, bits=bits) for bits, count in groups]

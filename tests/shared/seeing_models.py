@@ -49,7 +49,7 @@ def _gemma(text: dict[str, Any], first: int) -> Any:
     return transformers.Gemma3ForConditionalGeneration._from_config(config)
 
 
-#: What chat templates write for an image, tokens after those of :data:`SPECIAL`, and what makes the model.
+#: Text of an image in chat templates, tokens after those of :data:`SPECIAL`, and the function that makes the model.
 FAMILIES: dict[str, tuple[str, list[str], Callable[[dict[str, Any], int], Any]]] = {
     "mistral3": ("[IMG]", [], _mistral),
     "qwen2_5_vl": ("".join(QWEN), QWEN, _qwen),

@@ -27,7 +27,7 @@ class Usage:
 
 @dataclass
 class Result:
-    """What the run reads of an extraction, or of a failure."""
+    """The part of an extraction, or of a failure, that a run reads."""
 
     index: int
     document: Document

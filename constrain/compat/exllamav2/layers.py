@@ -39,7 +39,7 @@ _NAMES: dict[type[Module], str] = {
 
 
 class AttentionParams:
-    """Where the tokens of a pass are, for the ``forward`` of a layer.
+    """Positions of the tokens of a pass, for the ``forward`` of a layer.
 
     Attributes:
         batch_size, seq_len: shape of the ids.
@@ -98,7 +98,7 @@ class DeviceName(str):
 
 
 class LayerMethods(Module):
-    """What exllamav2's layers have besides those of constrain."""
+    """Members that exllamav2's layers have and those of constrain do not."""
 
     _model: weakref.ref[native.ExLlamaV2]
     _is_loaded = False
@@ -113,7 +113,7 @@ class LayerMethods(Module):
 
     @property
     def name(self) -> str:
-        """What kind of layer this is, for people."""
+        """Name of the class of layers, for people."""
         return next((name for kind, name in _NAMES.items() if isinstance(self, kind)), type(self).__name__)
 
     @property

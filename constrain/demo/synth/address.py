@@ -28,7 +28,7 @@ _HEDGES = (
     "likely ", "probably ", "presumably ", "possibly ", "the usual ", "a so-called ", "mainly ", "new: ", "again ",
     "mild ", "suspected ", "a ", "the ", "our ", "?", "~ ", "prob. ", "i.e. ",
 )  # fmt: skip
-#: What a name may follow that has a title already, or is no name of a sentence.
+#: Text before a name that has a title already, or is not part of a sentence.
 _NO_TITLE = re.compile(r"(?:\b(?:Mr|Mrs|Ms|Dr|Prof|Miss|Frau|Herr|Sir|Lady|Capt|Rev|Sgt|Nurse)\.?\s|[\w@/'’-])$")
 
 _FORMAL, _ADDRESSED, _REMARKED, _HEDGED, _APPOSED = 0.25, 0.6, 0.06, 0.04, 0.1

@@ -34,7 +34,7 @@ def street(rng: Random) -> str:
 
 
 def firm_word(rng: Random) -> str:
-    """What a firm is called, without its trade: a word, a last name, or a place."""
+    """Name of a firm, without its trade: a word, a last name, or a place."""
     lists = ("common_names_of_firms", "common_names_of_firms", "common_last_names", "common_cities")
     return rng.choice(words(rng.choice(lists)))
 

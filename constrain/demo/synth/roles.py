@@ -50,7 +50,7 @@ def _keyed(slot: Slot, key: str) -> Slot:
 
 
 class Fact(NamedTuple):
-    """What may be said about a party: its kind, and how it is called in documents and in schemas."""
+    """A fact about a party: its kind, and its names in documents and in schemas."""
 
     kind: Kind
     printed: tuple[str, ...]

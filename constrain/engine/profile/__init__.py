@@ -1,4 +1,4 @@
-"""What a JSON Schema costs: its compilation, and the masks along documents."""
+"""Costs of a JSON Schema: its compilation, and the masks along documents."""
 
 from constrain.engine.profile.costs import MaskCost, MaskTimes
 from constrain.engine.profile.measure import profile_schema

@@ -109,7 +109,7 @@ def _cost(
     budget: int | None,
 ) -> MaskCost:
     if budget is not None:
-        # What suffices is known as an upper bound, which a document may undercut.
+        # `min_tokens` is an upper bound, which a document may undercut.
         budget = max(budget, matcher.min_tokens())
     counted = grammar.counters
     begin = perf_counter()

@@ -11,7 +11,7 @@ from constrain.engine.profile.costs import MaskCost, MaskTimes
 
 @dataclass(frozen=True)
 class SchemaProfile:
-    """What a schema costs.
+    """Costs of a schema.
 
     Attributes:
         compile_seconds: time to compile it.

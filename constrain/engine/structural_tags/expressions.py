@@ -19,7 +19,7 @@ SPACE = r"/[ \t]{1,2}|\r?\n[ \t]{0,40}/?"
 
 @dataclass(frozen=True)
 class Barriers:
-    """What unconstrained text stops at.
+    """Texts that end unconstrained text.
 
     Attributes:
         texts: texts of which the first one that is complete ends unconstrained text.

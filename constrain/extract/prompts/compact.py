@@ -32,7 +32,7 @@ class Detail(NamedTuple):
     description: int
 
 
-#: What the built-in model was trained on.
+#: Of the prompts that the built-in model was trained on.
 BRIEF = Detail(60, 100)
 #: For models with room in their context.
 FULL = Detail(1000, 2000)

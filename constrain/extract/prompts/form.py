@@ -1,4 +1,4 @@
-"""What every form of prompt is given, and what it has to provide."""
+"""The task that forms of prompts are given, and their protocol."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Example(NamedTuple):
 
 @dataclass(frozen=True)
 class Task:
-    """What to extract.
+    """An extraction: schema, instructions and examples.
 
     Attributes:
         schema: JSON Schema of the record.
@@ -57,7 +57,7 @@ class PromptForm(Protocol):
         Nothing in the document and the task becomes a special token.
 
         Args:
-            task: what to extract.
+            task: the extraction.
             document: its text.
             think: whether the model thinks before it answers; ignored by forms of models that do not.
         """

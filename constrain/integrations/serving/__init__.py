@@ -1,4 +1,4 @@
-"""What a grammar back end of an inference server is made of: constraints, vocabularies, and the state of an output."""
+"""Parts of a grammar back end of an inference server: constraints, vocabularies, and the state of an output."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ class EXL2(StoredWeight):
 
     @cached_property
     def _columns(self) -> Columns:
-        """What the weight becomes on a GPU."""
+        """The columns of four bits that the weight has on a GPU."""
         return find_columns([self._groups])
 
     @cached_property

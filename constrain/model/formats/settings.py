@@ -25,7 +25,7 @@ _ROUNDED = {"auto_round:auto_gptq": "gptq", "auto_round:auto_awq": "awq"}
 
 @dataclass(frozen=True)
 class Quantization:
-    """What a config says of the quantised weights, beside what their tensors do.
+    """Settings of quantised weights that a config has, and their tensors do not.
 
     Which layers are quantised, and how each of them is, is read from the tensors: patterns of names are not.
 

@@ -57,7 +57,7 @@ class StoredWeight(ABC):
     @property
     @abstractmethod
     def form(self) -> str:
-        """What the weight is stored as, for people: ``"int4"``, ``"fp8"`` and so on."""
+        """Name of the format for people: ``"int4"``, ``"fp8"`` and so on."""
 
     @property
     @abstractmethod
@@ -71,7 +71,7 @@ class StoredWeight(ABC):
 
     @property
     def records(self) -> RecordForm | None:
-        """What products on a GPU take; ``None`` if they take no such weights."""
+        """Form of the packed weight for products on a GPU; ``None`` if these do not take it packed."""
         return None
 
     @property
@@ -109,7 +109,7 @@ class StoredWeight(ABC):
         return -(-rows // BLOCK) * BLOCK * self.row_bytes + self.order_bytes
 
     def memory_together(self, others: Sequence[StoredWeight], device: torch.device) -> int:
-        """Bytes of the rows of this weight and of others of the same inputs, which are loaded as one."""
+        """Bytes in memory of this weight and of ``others``, which have the same inputs and are loaded as one weight."""
         return sum(each.memory(each.shape[0], device) for each in (self, *others))
 
     def fill(self, target: torch.Tensor) -> None:

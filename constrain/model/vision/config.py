@@ -1,4 +1,4 @@
-"""What the configs of all vision towers have: shape, and how pixels become the input."""
+"""Settings of all vision towers: shape, and the preprocessing of pixels."""
 
 from __future__ import annotations
 

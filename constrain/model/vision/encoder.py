@@ -1,4 +1,4 @@
-"""What towers of every kind have in common."""
+"""Base classes of all vision towers."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from constrain.model.tensor_reader import TensorSource
 
 
 class ProjectorConfig(Protocol):
-    """What a config has for the projector."""
+    """Settings of the projector."""
 
     @property
     def hidden_size(self) -> int: ...

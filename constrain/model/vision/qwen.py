@@ -321,12 +321,12 @@ def windows_of(rows: int, columns: int, window: int) -> tuple[torch.Tensor, tupl
 
 
 def by_squares(grid: torch.Tensor, merge: int) -> torch.Tensor:
-    """Return what patches have, ``[rows, columns, n]``, square by square, ``[rows * columns, n]``."""
+    """Return values of patches, ``[rows, columns, n]``, square by square, ``[rows * columns, n]``."""
     rows, columns, size = grid.shape
     divided = grid.reshape(rows // merge, merge, columns // merge, merge, size)
     return divided.transpose(1, 2).reshape(-1, size)
 
 
 def ordered(x: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
-    """Return what patches have, ``[patches, n]``, with their squares in another order."""
+    """Return values of patches, ``[patches, n]``, with their squares in another order."""
     return x.view(len(order), -1, x.shape[-1])[order].flatten(0, 1)

@@ -25,7 +25,7 @@ from constrain.model.vision.siglip import SiglipEncoder, read_siglip
 
 
 class TokenNames(Protocol):
-    """What a tower needs of a tokenizer."""
+    """The part of a tokenizer that a tower needs."""
 
     def single_id(self, token: str) -> int | None:
         """Id of the token with exactly this text."""

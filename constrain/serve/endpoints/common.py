@@ -1,4 +1,4 @@
-"""What the endpoints of chats and completions share."""
+"""Functions that the endpoints of chats and completions share."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What clients send: requests of the OpenAI API, with the fields by which other servers take constraints."""
+"""Requests of the OpenAI API, with the fields by which other servers take constraints."""

@@ -75,7 +75,7 @@ class FilePart(Strict):
 
 
 class ImageURL(Strict):
-    """Where an image is; all are read in the detail that the model can."""
+    """Address of an image. ``detail`` is ignored: all images are read in the detail that the model can."""
 
     url: str
     detail: Literal["auto", "low", "high", "original"] | None = None

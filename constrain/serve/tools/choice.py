@@ -53,7 +53,7 @@ class ToolChoice:
         name: str | None,
         parallel: bool | None,
     ) -> ToolChoice | None:
-        """Read what a request says; ``None`` if no function may be called.
+        """Read the choice of a request; ``None`` if no function may be called.
 
         Args:
             functions: all functions of the request.

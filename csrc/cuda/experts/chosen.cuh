@@ -10,8 +10,8 @@
 
 namespace constrain::cuda {
 
-// The chosen experts and the rows of each, in shared memory. Every block finds them by itself, which takes less time
-// than a kernel of its own would.
+// The chosen experts and the rows of each, in shared memory. Every block makes its own list, which takes less time than
+// a separate kernel would.
 //
 // The chosen experts are listed in the order of their numbers. A pick is a row and one of its experts; picks are in the
 // order of the list, and those of one expert in the order of the rows.
@@ -32,10 +32,10 @@ class ChosenExperts {
   __device__ __forceinline__ int count() const { return count_; }
   __device__ __forceinline__ int expert(int place) const { return experts_[place]; }
 
-  // The rows of the expert at a place of the list, one bit each.
+  // The rows of a listed expert, one bit each.
   __device__ __forceinline__ uint32_t rows(int place) const { return rows_[experts_[place]]; }
 
-  // The number of a pick among all.
+  // Index of a pick.
   __device__ __forceinline__ int pick(int place, uint32_t rows, int row) const {
     return first_picks_[place] + __popc(rows & ((1u << row) - 1));
   }

@@ -18,9 +18,8 @@ namespace constrain::cuda {
 
 constexpr int kRowGroup = 8;  // rows of x in a tensor core's product
 
-// What a block multiplies: x, one row for each row or for each pick, by rows of matrices of the experts at the places
-// from `begin` to `end` of the list. An expert has one matrix or two, of (height, inputs), of which the rows from
-// `first` on are taken.
+// Operands of a block: `x`, with a row for each token or for each pick, and kTile rows, from `first` on, of the one or
+// two (height, inputs) matrices of each expert that is listed from `begin` to `end`.
 struct ExpertSpan {
   const void* x;
   int64_t x_stride;
@@ -106,7 +105,7 @@ class ExpertTiles {
   }
 
  private:
-  // Where a warp is: at a span of the inputs of the expert at a place of the list.
+  // Position of a warp: an index in the list of experts, and a span of the inputs.
   struct Position {
     int place;
     int span;

@@ -10,7 +10,7 @@ namespace {
 
 constexpr const char* kName = "route_experts";
 
-// A number that grows with x, and is above 0 for every x; those that are not numbers count as large or small ones.
+// Maps floats to integers above 0 in the same order. NaNs count as larger or smaller than all numbers, by their sign.
 __device__ __forceinline__ uint32_t order_of(float x) {
   const uint32_t bits = __float_as_uint(x);
   return max(bits >> 31 ? ~bits : bits | 0x80000000u, 1u);
@@ -35,7 +35,7 @@ __device__ __forceinline__ void softmax(float (&x)[kEach]) {
   for (int i = 0; i < kEach; ++i) x[i] /= sum;
 }
 
-// One warp chooses for a row; a lane has kEach neighbouring experts, so that of equals it finds the first.
+// One warp chooses for a row. A lane has kEach neighbouring experts, so that of equal scores the first one wins.
 template <typename T, int kEach>
 __global__ void __launch_bounds__(kWarp) route_experts(Routing p) {
   wait_for_predecessor();
@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(kWarp) route_experts(Routing p) {
 #pragma unroll
     for (int i = 0; i < kEach; ++i) score[i] = 1.0f / (1.0f + expf(-score[i]));
   }
-  uint32_t rank[kEach];  // 0 for none, and for those already chosen
+  uint32_t rank[kEach];  // 0 beyond the last expert, and for experts that are already chosen
 #pragma unroll
   for (int i = 0; i < kEach; ++i) {
     const bool valid = first + i < p.count;

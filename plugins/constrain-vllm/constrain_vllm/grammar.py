@@ -8,7 +8,7 @@ from constrain.integrations.serving import OutputState
 
 
 class Request(Protocol):
-    """What is read of vLLM's ``Request``."""
+    """The part of vLLM's ``Request`` that is read."""
 
     max_tokens: int
     num_prompt_tokens: int

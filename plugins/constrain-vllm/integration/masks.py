@@ -75,7 +75,7 @@ def seconds_of_masks(backend: Any, schema: Any, tokens: list[int]) -> list[float
 
 
 class _Request(SimpleNamespace):
-    """What the plugin reads of a request."""
+    """The part of a request that the plugin reads."""
 
     def __init__(self, max_tokens: int, output: list[int]) -> None:
         super().__init__(max_tokens=max_tokens, num_prompt_tokens=1, output=output)

@@ -34,7 +34,7 @@ PERSON = {
 
 @dataclass
 class Request:
-    """What the plugin reads of vLLM's request."""
+    """The part of vLLM's request that the plugin reads."""
 
     max_tokens: int
     num_prompt_tokens: int = 5

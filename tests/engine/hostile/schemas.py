@@ -175,7 +175,7 @@ def conditions(count: int) -> dict[str, Callable[[], Schema]]:
 
 
 def negations(count: int) -> dict[str, Callable[[], Schema]]:
-    """What is excluded, many times over."""
+    """Nested and repeated negations."""
 
     def members() -> Schema:
         return {
@@ -294,7 +294,7 @@ def counts(number: int) -> dict[str, Callable[[], Schema]]:
 
 
 def unevaluated(count: int) -> dict[str, Callable[[], Schema]]:
-    """What is left over by many branches."""
+    """Unevaluated members and items of many branches."""
 
     def properties(keyword: str) -> Schema:
         branches = [{"properties": {f"k{i}": {"type": "integer"}}, "required": [f"k{i}"]} for i in range(count)]
