@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from threading import current_thread, main_thread
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from filter_parts import EOS, WIDTH, Begin, Script
 
 from constrain import ExLlamaV2Tokenizer
-from constrain.filters import ExLlamaV2Filter
-
-EOS = 1
+from constrain.filters import Constraint, ExLlamaV2Filter
+from constrain.filters.adapter import adapt
 
 
 @dataclass
@@ -123,11 +122,22 @@ class Duck:
         return self.results.pop(0)
 
 
-FORMS: dict[str, Any] = {"Ids": Ids, "Logits": Logits, "Bits": Bits, "Duck": Duck}
-Script: TypeAlias = Callable[..., Any]
+CLASSES: dict[str, Any] = {"Ids": Ids, "Logits": Logits, "Bits": Bits, "Duck": Duck}
 
 
 @pytest.fixture(scope="session")
 def script() -> Script:
     """``script(form, *results)`` creates a filter with these results; the form is the name of its class."""
-    return lambda form, *results, **options: FORMS[form](*results, **options)
+    return lambda form, *results, **options: CLASSES[form](*results, **options)
+
+
+@pytest.fixture(name="begun", scope="session")
+def begun_(tokenizer: ExLlamaV2Tokenizer) -> Begin:
+    """Return a function that adapts a filter and begins it."""
+
+    def begun(target: Any, width: int = WIDTH, time_limit: float | None = None) -> Constraint:
+        made = adapt(target, tokenizer, width, time_limit)
+        made.begin()
+        return made
+
+    return begun

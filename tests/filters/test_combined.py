@@ -6,9 +6,9 @@ from collections.abc import Callable
 from itertools import product
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
+from filter_parts import EOS, FORMS, MODEL, WIDTH, Script, tokens
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,13 +24,7 @@ from constrain.filters import (
 )
 from constrain.filters.adapter import FilterAdapter
 from constrain.filters.combined import Combined, filters_of
-from constrain.filters.masks import TokenMask, flags
 
-EOS = 1
-WIDTH = 384
-MODEL: Any = None
-FORMS = ["Ids", "Logits", "Bits", "Duck"]
-Script = Callable[..., Any]
 Combine = Callable[..., Constraint]
 
 
@@ -42,11 +36,6 @@ def begun_(tokenizer: ExLlamaV2Tokenizer) -> Combine:
         return made
 
     return begun
-
-
-def tokens(mask: TokenMask | None) -> list[int]:
-    allowed: list[int] = np.flatnonzero(flags(mask, WIDTH)).tolist()
-    return allowed
 
 
 @pytest.mark.parametrize(("first", "second"), [*product(FORMS, FORMS)])

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
+from filter_parts import EOS, WIDTH, tokens
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,10 +24,8 @@ from constrain.filters import (
     ExLlamaV2SelectFilter,
     combine,
 )
-from constrain.filters.masks import TokenMask, flags
+from constrain.filters.masks import TokenMask
 
-EOS = 1
-WIDTH = 384
 MODEL: Any = SimpleNamespace(config=SimpleNamespace(vocab_size=WIDTH))
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 9}, "age": {"type": "integer"}}}
 WORKERS = Workers(2)
@@ -51,11 +49,6 @@ def make(tokenizer: ExLlamaV2Tokenizer) -> Make:
         return made
 
     return make
-
-
-def tokens(mask: TokenMask | None) -> list[int]:
-    allowed: list[int] = np.flatnonzero(flags(mask, WIDTH)).tolist()
-    return allowed
 
 
 def key(mask: TokenMask | None) -> Any:
