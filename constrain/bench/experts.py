@@ -61,8 +61,8 @@ def _layers(shape: MixtureShape, batches: tuple[int, ...], bandwidth: float) -> 
         choices = [route(each, routing) for each in logits]
         active = statistics.mean(torch.unique(experts).numel() for experts, _ in choices)
         limit = 2 * active * shape.expert_weights / bandwidth
-        seconds = seconds_per_call([partial(expert_mlp, x, *choice, mlp, x) for choice in choices])
-        torch_seconds = seconds_per_call([partial(expert_mlp_reference, x, *choice, mlp, x) for choice in choices[:4]])
+        seconds = seconds_per_call([partial(expert_mlp, x, choice, mlp, x) for choice in choices])
+        torch_seconds = seconds_per_call([partial(expert_mlp_reference, x, choice, mlp, x) for choice in choices[:4]])
         yield {
             "batch": batch,
             "active_experts": active,

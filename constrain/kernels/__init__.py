@@ -19,7 +19,7 @@ from constrain.kernels.penalties import PenaltyParameters, PenaltyScratch, penal
 from constrain.kernels.philox import philox_uniform
 from constrain.kernels.repetition import DryTensors, apply_dry
 from constrain.kernels.rotary import rotate
-from constrain.kernels.routing import Routing, Scoring, route
+from constrain.kernels.routing import ExpertChoice, Routing, Scoring, route
 from constrain.kernels.sampling import sample
 from constrain.kernels.sampling_tensors import GREEDY_TEMPERATURE, SamplingTensors, TopTokens
 from constrain.kernels.step_tokens import StepTokens, TokenPages, enter_tokens
@@ -64,6 +64,7 @@ __all__ = [
     "AttentionWorkspace",
     "ChosenRows",
     "DryTensors",
+    "ExpertChoice",
     "ExpertMLP",
     "ExpertWeight",
     "Float4Weight",

@@ -11,11 +11,12 @@ import torch.nn.functional as F
 from constrain.kernels import cuda
 from constrain.kernels.activation import Activation, gated_activation
 from constrain.kernels.experts import ExpertWeight, avoids_waiting, expert_linear
+from constrain.kernels.routing import ExpertChoice, kernels_take
 
-# One product for several matrices, each with the rows up to an offset; in torch 2.5 it is not there.
+# Torch's product of consecutive groups of rows, each with its own matrix; torch 2.5 has none.
 _grouped_product: Any = getattr(F, "grouped_mm", None) or getattr(torch, "_grouped_mm", None)
-# Major compute capabilities for which torch has a kernel for that. On others torch 2.8 refuses it, and later versions
-# wait for the choice of experts.
+# Major compute capabilities with a kernel for it. On others torch 2.8 raises an error, and in later versions the host
+# waits for the offsets of the groups.
 _GROUPED_CAPABILITIES = (9, 10) if hasattr(F, "grouped_mm") else (9,)
 
 
@@ -39,45 +40,36 @@ class ExpertMLP:
 
 
 def expert_mlp(
-    x: torch.Tensor,
-    experts: torch.Tensor,
-    weights: torch.Tensor,
-    mlp: ExpertMLP,
-    residual: torch.Tensor | None = None,
+    x: torch.Tensor, choice: ExpertChoice, mlp: ExpertMLP, residual: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """Apply to each row its experts, and return the sum of their outputs times ``weights``, plus ``residual``.
+    """Apply its experts to each row, and return the sum of their weighted outputs, plus ``residual``.
 
     For few rows, kernels read the weights of the chosen experts only, each once. More rows choose nearly all experts
     anyway. Wherever this is captured in a CUDA graph, the host does not wait for the choice.
 
     Args:
         x: ``[rows, k]``.
-        experts: int64 ``[rows, chosen]``; those of a row differ.
-        weights: float32 ``[rows, chosen]``.
-        mlp: of all experts.
+        choice: the experts of each row.
+        mlp: weights of all experts.
         residual: ``[rows, k]``.
 
     Returns:
         ``[rows, k]``, of the dtype of ``x``.
     """
-    if _fits_kernels(x, experts, mlp, residual):
+    if _fits_kernels(x, choice.experts, mlp, residual):
         if len(x) <= cuda.module.MAX_EXPERT_ROWS:
-            return _expert_mlp_cuda(x, experts, weights, mlp, residual)
+            return _expert_mlp_cuda(x, choice, mlp, residual)
         if not avoids_waiting(x) and _multiplies_groups(x):
-            return expert_mlp_grouped(x, experts, weights, mlp, residual)
-    return expert_mlp_reference(x, experts, weights, mlp, residual)
+            return expert_mlp_grouped(x, choice, mlp, residual)
+    return expert_mlp_reference(x, choice, mlp, residual)
 
 
 def expert_mlp_reference(
-    x: torch.Tensor,
-    experts: torch.Tensor,
-    weights: torch.Tensor,
-    mlp: ExpertMLP,
-    residual: torch.Tensor | None = None,
+    x: torch.Tensor, choice: ExpertChoice, mlp: ExpertMLP, residual: torch.Tensor | None = None
 ) -> torch.Tensor:
     """:func:`expert_mlp` as products of all experts of each row."""
-    inner = expert_linear(x.unsqueeze(1), mlp.gate_up, experts, mlp.gate_up_bias, mlp.activation)
-    return weighted_sum(expert_linear(inner, mlp.down, experts, mlp.down_bias), weights, residual)
+    inner = expert_linear(x.unsqueeze(1), mlp.gate_up, choice.experts, mlp.gate_up_bias, mlp.activation)
+    return weighted_sum(expert_linear(inner, mlp.down, choice.experts, mlp.down_bias), choice.weights, residual)
 
 
 def weighted_sum(outputs: torch.Tensor, weights: torch.Tensor, residual: torch.Tensor | None = None) -> torch.Tensor:
@@ -87,22 +79,18 @@ def weighted_sum(outputs: torch.Tensor, weights: torch.Tensor, residual: torch.T
 
 
 def expert_mlp_grouped(
-    x: torch.Tensor,
-    experts: torch.Tensor,
-    weights: torch.Tensor,
-    mlp: ExpertMLP,
-    residual: torch.Tensor | None = None,
+    x: torch.Tensor, choice: ExpertChoice, mlp: ExpertMLP, residual: torch.Tensor | None = None
 ) -> torch.Tensor:
     """:func:`expert_mlp` for many rows, which are sorted by their experts; the host does not wait for the choice.
 
     The weights must be tensors of all experts.
     """
-    rows, chosen = experts.shape
-    ordered, order = experts.flatten().sort(stable=True)
+    rows, chosen = choice.experts.shape
+    ordered, order = choice.experts.flatten().sort(stable=True)
     gate_up = _grouped_linear(x[order // chosen], mlp.gate_up, mlp.gate_up_bias, ordered)
     outputs = _grouped_linear(gated_activation(gate_up, mlp.activation), mlp.down, mlp.down_bias, ordered)
     unsorted = torch.empty_like(outputs).index_copy_(0, order, outputs)
-    return weighted_sum(unsorted.view(rows, chosen, -1), weights, residual)
+    return weighted_sum(unsorted.view(rows, chosen, -1), choice.weights, residual)
 
 
 def _grouped_linear(
@@ -129,22 +117,21 @@ def _fits_kernels(x: torch.Tensor, experts: torch.Tensor, mlp: ExpertMLP, residu
     given = (x, *matrices, mlp.gate_up_bias, mlp.down_bias, residual)
     if not cuda.takes(*given) or not all(matrix.is_contiguous() for matrix in matrices):
         return False
-    most: tuple[int, int] = cuda.module.MAX_EXPERTS, cuda.module.MAX_CHOSEN_EXPERTS
-    return len(matrices[0]) <= most[0] and experts.shape[1] <= most[1]
+    return kernels_take(len(matrices[0]), experts.shape[1])
 
 
 def _expert_mlp_cuda(
-    x: torch.Tensor, experts: torch.Tensor, weights: torch.Tensor, mlp: ExpertMLP, residual: torch.Tensor | None
+    x: torch.Tensor, choice: ExpertChoice, mlp: ExpertMLP, residual: torch.Tensor | None
 ) -> torch.Tensor:
     out = torch.empty_like(x, memory_format=torch.contiguous_format)
     gate_up, down = cast(torch.Tensor, mlp.gate_up), cast(torch.Tensor, mlp.down)
     count, size, width = down.shape
-    inner = x.new_empty(experts.numel(), width)
+    inner = x.new_empty(choice.experts.numel(), width)
     with torch.cuda.device(x.device):
         cuda.module.expert_mlp(
             x=cuda.address(x),
-            experts=cuda.address(experts),
-            weights=cuda.address(weights),
+            experts=cuda.address(choice.experts),
+            weights=cuda.address(choice.weights),
             gate_up=cuda.address(gate_up),
             gate_up_bias=cuda.address(mlp.gate_up_bias),
             down=cuda.address(down),
@@ -157,7 +144,7 @@ def _expert_mlp_cuda(
             out_stride=out.stride(0),
             rows=len(x),
             count=count,
-            chosen=experts.shape[1],
+            chosen=choice.experts.shape[1],
             size=size,
             width=width,
             activation=mlp.activation.value,

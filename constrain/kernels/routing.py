@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 import torch
 
@@ -40,27 +41,32 @@ class Routing:
     best_of_group: int = 1
 
 
-def route(
-    logits: torch.Tensor, routing: Routing, correction: torch.Tensor | None = None
-) -> tuple[torch.Tensor, torch.Tensor]:
+class ExpertChoice(NamedTuple):
+    """The experts that rows have chosen.
+
+    Attributes:
+        experts: int64 ``[rows, chosen]``; those of a row differ.
+        weights: of their outputs, float32 ``[rows, chosen]``.
+    """
+
+    experts: torch.Tensor
+    weights: torch.Tensor
+
+
+def route(logits: torch.Tensor, routing: Routing, correction: torch.Tensor | None = None) -> ExpertChoice:
     """Choose experts by the logits of a router (Shazeer et al. 2017; groups and correction: DeepSeek-V3 report, 2024).
 
     Args:
         logits: ``[rows, experts]``.
         routing: how to choose.
         correction: float32 ``[experts]``, added to the scores for the choice, but not for the weights.
-
-    Returns:
-        The chosen experts, int64 ``[rows, chosen]``, and their weights, float32 of that shape.
     """
     if _fits_kernel(logits, routing):
         return _route_cuda(logits, routing, correction)
     return route_reference(logits, routing, correction)
 
 
-def route_reference(
-    logits: torch.Tensor, routing: Routing, correction: torch.Tensor | None = None
-) -> tuple[torch.Tensor, torch.Tensor]:
+def route_reference(logits: torch.Tensor, routing: Routing, correction: torch.Tensor | None = None) -> ExpertChoice:
     """:func:`route` in plain torch."""
     logits = logits.float()
     scores = logits.sigmoid() if routing.scoring is Scoring.SIGMOID else logits.softmax(dim=-1)
@@ -71,7 +77,7 @@ def route_reference(
     weights = scores.gather(-1, experts)
     if routing.normalised:
         weights = weights / weights.sum(dim=-1, keepdim=True)
-    return experts, weights * routing.scale
+    return ExpertChoice(experts, weights * routing.scale)
 
 
 def _within_groups(rank: torch.Tensor, routing: Routing) -> torch.Tensor:
@@ -87,13 +93,15 @@ def _fits_kernel(logits: torch.Tensor, routing: Routing) -> bool:
     known = cuda.module is not None and logits.is_cuda and logits.dtype in (torch.float16, torch.bfloat16)
     if not known or routing.chosen_groups < routing.groups or logits.stride(-1) != 1:
         return False
-    most: tuple[int, int] = cuda.module.MAX_EXPERTS, cuda.module.MAX_CHOSEN_EXPERTS
-    return logits.shape[1] <= most[0] and routing.chosen <= most[1]
+    return kernels_take(logits.shape[1], routing.chosen)
 
 
-def _route_cuda(
-    logits: torch.Tensor, routing: Routing, correction: torch.Tensor | None
-) -> tuple[torch.Tensor, torch.Tensor]:
+def kernels_take(count: int, chosen: int) -> bool:
+    """Return whether the compiled kernels take this many experts, and this many of them for a row."""
+    return bool(count <= cuda.module.MAX_EXPERTS and chosen <= cuda.module.MAX_CHOSEN_EXPERTS)
+
+
+def _route_cuda(logits: torch.Tensor, routing: Routing, correction: torch.Tensor | None) -> ExpertChoice:
     rows, count = logits.shape
     experts = torch.empty(rows, routing.chosen, dtype=torch.int64, device=logits.device)
     weights = torch.empty(rows, routing.chosen, device=logits.device)
@@ -113,4 +121,4 @@ def _route_cuda(
             dtype=cuda.DTYPES[logits.dtype],
             stream=cuda.stream(logits),
         )
-    return experts, weights
+    return ExpertChoice(experts, weights)

@@ -9,6 +9,7 @@ import torch
 
 from constrain.kernels import (
     Activation,
+    ExpertChoice,
     ExpertMLP,
     ExpertWeight,
     GroupedWeight,
@@ -224,24 +225,24 @@ class Mixture(HalfLayer):
     def forward(self, x: torch.Tensor, context: ForwardContext) -> torch.Tensor:
         if self.weighted_inputs or self.gate_up.is_adapted(context) or self.down.is_adapted(context):
             return super().forward(x, context)
-        rows, experts, weights = self._route(x, context)
+        rows, choice = self._route(x, context)
         mlp = ExpertMLP(self.gate_up.weight, self.down.weight, self.activation, self.gate_up.bias, self.down.bias)
         states = x.flatten(0, 1) if self.post_norm is None else None
         if self.shared is None:
-            y = expert_mlp(rows, experts, weights, mlp, states)
+            y = expert_mlp(rows, choice, mlp, states)
         else:
             shared = self._gated(self.shared.forward(rows, context), rows, context)
-            y = expert_mlp(rows, experts, weights, mlp, shared)
+            y = expert_mlp(rows, choice, mlp, shared)
             y = y if states is None else states + y
         return self.finish(y.view_as(x), x, context)
 
-    def _route(self, x: torch.Tensor, context: ForwardContext) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return the normalised rows, and the experts of each and their weights."""
+    def _route(self, x: torch.Tensor, context: ForwardContext) -> tuple[torch.Tensor, ExpertChoice]:
+        """Return the normalised rows, and the experts of each."""
         rows = self.norm.forward(x, context).flatten(0, 1)
-        return rows, *route(self.router.forward(rows, context), self.routing, self.correction)
+        return rows, route(self.router.forward(rows, context), self.routing, self.correction)
 
     def inner(self, x: torch.Tensor, context: ForwardContext) -> Inner:
-        rows, experts, weights = self._route(x, context)
+        rows, (experts, weights) = self._route(x, context)
         given = rows.unsqueeze(1)
         if self.weighted_inputs:
             given, weights = given * weights.to(rows.dtype).unsqueeze(-1), torch.ones_like(weights)

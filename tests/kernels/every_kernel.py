@@ -146,9 +146,9 @@ def experts() -> None:
         for rows in (1, 7, 16):
             x, logits = torch.randn(rows, size).to(dtype), torch.randn(rows, count).to(dtype)
             choice = route(logits, Routing(chosen))
-            expert_mlp(x, *choice, ExpertMLP(gate_up, down, Activation.SILU))
+            expert_mlp(x, choice, ExpertMLP(gate_up, down, Activation.SILU))
             choice = route(logits, Routing(chosen, Scoring.SIGMOID), torch.randn(count))
-            expert_mlp(x, *choice, ExpertMLP(gate_up, down, Activation.CLAMPED_SWIGLU, *biases), x)
+            expert_mlp(x, choice, ExpertMLP(gate_up, down, Activation.CLAMPED_SWIGLU, *biases), x)
 
 
 def attend(

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from constrain.kernels import Activation, ExpertMLP, Routing, Scoring, expert_mlp, route
+from constrain.kernels import Activation, ExpertChoice, ExpertMLP, Routing, Scoring, expert_mlp, route
 from constrain.kernels.activation import gated_activation_reference
 from constrain.kernels.cuda import address, module, stream
 from constrain.kernels.expert_mlp import expert_mlp_grouped
@@ -48,18 +48,19 @@ class Layer:
         x = torch.randn(number, self.size, device=self.device, generator=self._random)
         return x.to(self.mlp.gate_up.dtype)  # type: ignore[union-attr]
 
-    def choice(self, rows: int, chosen: int, same: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+    def choice(self, rows: int, chosen: int, same: bool = False) -> ExpertChoice:
         """Random experts of each row, with ``same`` equal ones for all rows, and their weights."""
         scores = torch.rand(1 if same else rows, self.count, device=self.device, generator=self._random)
         experts = scores.topk(chosen).indices.expand(rows, chosen).contiguous()
-        return experts, torch.rand(rows, chosen, device=self.device, generator=self._random) + 0.1
+        weights = torch.rand(rows, chosen, device=self.device, generator=self._random) + 0.1
+        return ExpertChoice(experts, weights)
 
-    def exact(self, x: torch.Tensor, experts: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    def exact(self, x: torch.Tensor, choice: ExpertChoice) -> torch.Tensor:
         """The sum in double precision, one expert after the other."""
         out = torch.zeros(len(x), self.size, dtype=torch.float64, device=self.device)
-        for number in experts.unique().tolist():
-            rows, places = (experts == number).nonzero(as_tuple=True)
-            out[rows] += self._expert(x[rows].double(), number) * weights[rows, places].unsqueeze(1)
+        for number in choice.experts.unique().tolist():
+            rows, places = (choice.experts == number).nonzero(as_tuple=True)
+            out[rows] += self._expert(x[rows].double(), number) * choice.weights[rows, places].unsqueeze(1)
         return out
 
     def _expert(self, x: torch.Tensor, number: int) -> torch.Tensor:
@@ -79,11 +80,11 @@ def close(actual: torch.Tensor, expected: torch.Tensor) -> bool:
 
 def check(layer: Layer, rows: int, chosen: int, compute: Any = expert_mlp, same: bool = False) -> None:
     x, residual = layer.rows(rows), layer.rows(rows)
-    experts, weights = layer.choice(rows, chosen, same)
-    expected = layer.exact(x, experts, weights)
-    assert close(compute(x, experts, weights, layer.mlp), expected)
+    choice = layer.choice(rows, chosen, same)
+    expected = layer.exact(x, choice)
+    assert close(compute(x, choice, layer.mlp), expected)
     given = residual.clone()
-    assert close(compute(x, experts, weights, layer.mlp, residual), expected + residual.double())
+    assert close(compute(x, choice, layer.mlp, residual), expected + residual.double())
     assert torch.equal(residual, given)
 
 
@@ -172,8 +173,7 @@ def test_kernels_need_no_other_path(monkeypatch: pytest.MonkeyPatch) -> None:
     layer = Layer(128, 136, 72, torch.bfloat16)
     for rows in (1, 16):
         x = layer.rows(rows)
-        experts, weights = route(torch.randn(rows, 128, device="cuda").to(x), Routing(8))
-        expert_mlp(x, experts, weights, layer.mlp)
+        expert_mlp(x, route(torch.randn(rows, 128, device="cuda").to(x), Routing(8)), layer.mlp)
 
 
 @pytest.mark.gpu
@@ -188,7 +188,7 @@ def test_a_graph_serves_every_choice(rows: int, count: int, chosen: int) -> None
     def steps() -> torch.Tensor:
         y = x
         for layer, own in zip(layers, logits, strict=True):
-            y = expert_mlp(y, *route(own, Routing(chosen)), layer.mlp, y)
+            y = expert_mlp(y, route(own, Routing(chosen)), layer.mlp, y)
         return y
 
     graph = Graph(steps)
@@ -199,8 +199,7 @@ def test_a_graph_serves_every_choice(rows: int, count: int, chosen: int) -> None
             logits.copy_(logits[:, :1].expand_as(logits))
         found, y = graph().clone(), x.double()
         for layer, own in zip(layers, logits, strict=True):
-            experts, weights = route_reference(own, Routing(chosen))
-            y = y + layer.exact(y, experts, weights)
+            y = y + layer.exact(y, route_reference(own, Routing(chosen)))
         assert close(found, y)
 
 
