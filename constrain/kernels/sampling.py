@@ -154,24 +154,22 @@ def _sample_cuda(
             rows=rows,
             width=width,
         )
-        cuda.module.sample(call, stream=cuda.stream(logits))
-        if not shaped:
-            return
         num_columns = min(max_candidates or width, width)
         ids, probs, counts = top or (None, None, None)
         columns = 0 if ids is None else ids.shape[1]
-        if max(num_columns, columns) <= MAX_KERNEL_CANDIDATES:
-            settings = cuda.module.Shaping(
-                **addresses,
-                **mask_arguments(protected, "protected_"),
-                top_ids=cuda.address(ids),
-                top_probabilities=cuda.address(probs),
-                top_counts=cuda.address(counts),
-                top_columns=columns,
-                most_candidates=num_columns,
-            )
-            cuda.module.sample_shaped(call, settings, stream=cuda.stream(logits))
-            return
+        in_kernel = shaped and max(num_columns, columns) <= MAX_KERNEL_CANDIDATES
+        shaping = cuda.module.Shaping(
+            **addresses,
+            **mask_arguments(protected, "protected_"),
+            top_ids=cuda.address(ids),
+            top_probabilities=cuda.address(probs),
+            top_counts=cuda.address(counts),
+            top_columns=columns,
+            most_candidates=num_columns,
+        )
+        cuda.module.sample(call, shaping if in_kernel else None, stream=cuda.stream(logits))
+    if in_kernel or not shaped:
+        return
     found = sample_reference(logits, tensors, allowed, protected, top, shaped=True, max_candidates=num_columns)
     replaced = tensors.is_shaped()
     if top is not None:

@@ -196,8 +196,10 @@ class PageAllocator:
         """Copy the first ``count`` positions of pages to others, both given by index."""
         with torch.inference_mode():
             if len(sources) == 1:  # as sequences start: indices on a GPU would make the host wait for its passes
-                for tensor in self._tensors():
-                    tensor[targets[0], :count] = tensor[sources[0], :count]
+                tensors = self._tensors()
+                torch._foreach_copy_(
+                    [each[targets[0], :count] for each in tensors], [each[sources[0], :count] for each in tensors]
+                )
             elif sources:
                 self._copy_many(sources, targets, count)
 

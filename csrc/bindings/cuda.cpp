@@ -12,12 +12,12 @@
 #include "cuda/bitmask.cuh"
 #include "cuda/experts/experts.cuh"
 #include "cuda/gather.cuh"
-#include "cuda/guidance.cuh"
+#include "cuda/sampling/guidance.cuh"
 #include "cuda/linear/product.cuh"
 #include "cuda/norm.cuh"
-#include "cuda/penalties.cuh"
-#include "cuda/repetition.cuh"
-#include "cuda/sampling.cuh"
+#include "cuda/sampling/penalties.cuh"
+#include "cuda/sampling/repetition.cuh"
+#include "cuda/sampling/sampling.cuh"
 #include "cuda/step_tokens.cuh"
 
 namespace py = pybind11;
@@ -356,15 +356,11 @@ void bind_sampling(py::module_& m) {
            arg("protected_chosen"), arg("top_ids"), arg("top_probabilities"), arg("top_counts"), arg("top_columns"),
            arg("most_candidates"));
   m.def(
-      "sample", [](const Sampling& sampling, Address stream) { sample(sampling, stream_of(stream)); }, arg("sampling"),
-      py::kw_only(), arg("stream"), "Queue the sampling of a token for each row.");
-  m.def(
-      "sample_shaped",
-      [](const Sampling& sampling, const Shaping& shaping, Address stream) {
-        sample_shaped(sampling, shaping, stream_of(stream));
+      "sample",
+      [](const Sampling& sampling, const Shaping* shaping, Address stream) {
+        sample(sampling, shaping, stream_of(stream));
       },
-      arg("sampling"), arg("shaping"), py::kw_only(), arg("stream"),
-      "Queue the sampling of rows whose settings need candidates in descending order.");
+      arg("sampling"), arg("shaping"), py::kw_only(), arg("stream"), "Queue the sampling of a token for each row.");
   m.def(
       "philox_uniform",
       [](Address seeds, Address positions, Address numbers, int rows, Address stream) {

@@ -2,7 +2,7 @@
 
 #include "cuda/bitmask.cuh"
 #include "cuda/launch.cuh"
-#include "cuda/selection.cuh"
+#include "cuda/sampling/selection.cuh"
 
 namespace constrain::cuda {
 namespace {

@@ -5,8 +5,8 @@
 #include <cstdint>
 
 #include "cuda/async_copy.cuh"
+#include "cuda/cluster.cuh"
 #include "cuda/launch.cuh"
-#include "cuda/packed/cluster.cuh"
 #include "cuda/packed/few_rows.cuh"
 #include "cuda/packed/span.cuh"
 #include "cuda/reduce.cuh"
@@ -150,7 +150,7 @@ __global__ void __launch_bounds__(kManyThreads, kManyBlocks) multiply_many_rows(
       if (block >= splits) continue;
 #pragma unroll
       for (int t = 0; t < kSpanWarps; ++t)
-        values[block][t] = read_cluster(sums + (t * kRows + row) * kSumStride + place, block);
+        values[block][t] = *in_block(sums + (t * kRows + row) * kSumStride + place, block);
     }
     float value = 0;
 #pragma unroll

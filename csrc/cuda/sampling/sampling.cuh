@@ -63,10 +63,11 @@ constexpr int kMostCandidates = 1024;
 
 // These throw std::invalid_argument where the arguments cannot be right, std::runtime_error where CUDA refuses the
 // launch.
-void check_sampling(const Sampling& sampling, const char* name);
-void sample(const Sampling& sampling, cudaStream_t stream);
 
-// Overwrites the results of `sample` for rows that use any of these settings, or want their top tokens.
+// Without `shaping`, or where all of its settings are off for a row, the row is sampled without sorting.
+void sample(const Sampling& sampling, const Shaping* shaping, cudaStream_t stream);
+
+// The other rows: called by `sample`.
 void sample_shaped(const Sampling& sampling, const Shaping& shaping, cudaStream_t stream);
 
 // numbers[r] = philox(seeds[r], positions[r]) / 2**64.

@@ -2,10 +2,12 @@
 #include <cstdint>
 
 #include "cuda/launch.cuh"
-#include "cuda/philox.cuh"
 #include "cuda/reduce.cuh"
-#include "cuda/sampling.cuh"
-#include "cuda/selection.cuh"
+#include "cuda/sampling/philox.cuh"
+#include "cuda/sampling/row_scan.cuh"
+#include "cuda/sampling/sampling.cuh"
+#include "cuda/sampling/selection.cuh"
+#include "cuda/sampling/shaping.cuh"
 
 namespace constrain::cuda {
 namespace {
@@ -35,25 +37,6 @@ union Shared {
 static_assert(sizeof(Candidates::keys) + sizeof(Candidates::order) + sizeof(Candidates::ids) <= sizeof(Selection::bins),
               "candidates are collected into the bins");
 
-__device__ __forceinline__ float setting(const float* values, int row, float off) { return values ? values[row] : off; }
-
-__device__ __forceinline__ bool is_share(float x) { return x > 0 && x < 1; }
-
-__device__ bool is_late(const Shaping& s, int r) { return s.temperature_last && s.temperature_last[r] != 0; }
-
-__device__ bool has_dynamic_temperature(const Shaping& s, int r) {
-  return setting(s.max_temp, r, 0) > setting(s.min_temp, r, 0);
-}
-
-__device__ bool wants_top(const Shaping& s, int r) { return s.top_counts && s.top_counts[r] > 0; }
-
-__device__ bool is_shaped(const Sampling& p, const Shaping& s, int r) {
-  return wants_top(s, r) || setting(s.smoothing_factor, r, 0) > 0 || setting(s.top_a, r, 0) > 0 ||
-         is_share(setting(s.tfs, r, 0)) || is_share(setting(s.typical, r, 0)) || setting(s.skew, r, 0) != 0 ||
-         has_dynamic_temperature(s, r) || setting(s.xtc_probability, r, 0) > 0 ||
-         setting(s.mirostat_mu, r, INFINITY) < INFINITY || (is_late(s, r) && p.temperature[r] != 1);
-}
-
 // The smallest value of all threads.
 __device__ int block_min(int value, int32_t& cell) {
   __syncthreads();  // an earlier result may still be read
@@ -70,28 +53,6 @@ __device__ double broadcast(double value, bool is_source, double& cell) {
   if (is_source) cell = value;
   __syncthreads();
   return cell;
-}
-
-// Sorts the first `size` keys, a power of two, in descending order, and the indices with them; equal keys by index.
-// Indices must differ. A bitonic sort (Batcher 1968).
-__device__ void sort_descending(Candidates& c, int size) {
-  const int i = threadIdx.x;
-  for (int span = 2; span <= size; span *= 2) {
-    for (int step = span / 2; step > 0; step /= 2) {
-      __syncthreads();
-      const int j = i ^ step;
-      if (j <= i || i >= size) continue;
-      const uint64_t a = c.keys[i], b = c.keys[j];
-      const int32_t order_a = c.order[i], order_b = c.order[j];
-      const bool is_sorted = a > b || (a == b && order_a < order_b);
-      if (is_sorted == ((i & span) == 0)) continue;
-      c.keys[i] = b;
-      c.keys[j] = a;
-      c.order[i] = order_b;
-      c.order[j] = order_a;
-    }
-  }
-  __syncthreads();
 }
 
 // Copies the tokens within the cut into `keys`, `order` and `ids`, in the order of their ids. Returns their number.
@@ -133,31 +94,51 @@ __device__ int collect(Selection& selection, Candidates& c, const Source& source
   return static_cast<int>(min(total, static_cast<uint64_t>(kMostCandidates)));
 }
 
-// Finds the candidates of a row: the `top_k` most likely tokens. Returns their number.
-__device__ int select(Shared& shared, const Sampling& p, int r, int top_k) {
-  Source source = source_of(p, r);
-  const float own = find_top(shared.selection, source);
-  const float top = shared.selection.top;
-  if (top == -INFINITY) return 0;
-  if (top_k == 1) {
-    const int best = shared.selection.best;
-    if (threadIdx.x == 0) {
-      shared.candidates.keys[0] = key_of(top);
-      shared.candidates.order[0] = 0;
-      shared.candidates.ids[0] = best;
-    }
+// What `select` leaves in the candidates' `keys`, `order` and `ids`: tokens in the order of their ids, of which the
+// `found` most likely are the candidates.
+struct Selected {
+  int listed = 0, found = 0;
+};
+
+// Finds the candidates of a row, the `top_k` most likely tokens, for the team's first block. The other blocks may end.
+__device__ Selected select(Shared& shared, const Sampling& p, int r, const Team& team, int top_k) {
+  Selection& selection = shared.selection;
+  Candidates& c = shared.candidates;
+  const int t = threadIdx.x;
+  const float own = find_top(selection, team, source_of(p, r, team));
+  const float top = selection.top;
+  if (top == -INFINITY || top_k == 1) {
+    if (team.size > 1) team.synchronize();  // the others may still read what this block has seen
+    const int best = selection.best;
     __syncthreads();
-    return 1;
+    if (top == -INFINITY) return {};
+    if (t == 0) {
+      c.keys[0] = key_of(top);
+      c.order[0] = 0;
+      c.ids[0] = best;
+    }
+    return {1, 1};
+  }
+  const Scale scale{top, 1.0f};
+  const int last = top_k < p.width ? last_bin(selection, team, scale, own, top_k) : kBins - 1;
+  const Gathered gathered = gather(selection, p, r, team, scale, last);
+  if (team.rank > 0) return {};
+  if (gathered.count >= 0 && gathered.count <= kMostCandidates) {
+    if (t < gathered.count) {
+      c.keys[t] = key_of(selection.values[t]);
+      c.order[t] = t;
+      c.ids[t] = selection.ids[t];
+    }
+    return {gathered.count, min(top_k, gathered.count)};
   }
   Cut cut;
   if (top_k < p.width) {
-    const Scale scale{top, 1.0f};
-    leave_out(shared.selection, source, scale, own, top_k);
     cut = shortest_prefix<uint32_t>(
-        shared.selection, source, scale, [](float) { return 1u; },
+        selection, gathered.source, scale, [](float) { return 1u; },
         [&](uint64_t total) { return min(static_cast<uint64_t>(top_k), total); });
   }
-  return collect(shared.selection, shared.candidates, source, cut);
+  const int found = collect(selection, c, gathered.source, cut);
+  return {found, found};
 }
 
 // The candidate of a thread, and the steps that leave candidates out; all threads must call them together.
@@ -217,7 +198,7 @@ struct Candidate {
     c.probs[t] = p;
     c.keys[t] = kept ? ~static_cast<uint64_t>(__double_as_longlong(distance)) : 0;
     c.order[t] = t;
-    sort_descending(c, size);
+    sort_descending(c.keys, c.order, size);
     const double sorted = t < size ? c.probs[c.order[t]] : 0.0;
     double total = 0;
     const double before = inclusive_sum(sorted, total) - sorted;
@@ -281,22 +262,24 @@ __global__ void __launch_bounds__(kSampleThreads) sample_shaped_rows(Sampling p,
   __shared__ Shared shared;
   wait_for_predecessor();
   release_successor();
-  const int r = blockIdx.x, t = threadIdx.x;
+  const int r = blockIdx.y, t = threadIdx.x;
+  const Team team{static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x)};
   if (!is_shaped(p, s, r)) return;
   const bool late = is_late(s, r);
   const float temperature = p.temperature[r];
   const bool greedy = temperature < kGreedyTemperature && !late;
   const int top_k = p.top_k[r] > 0 ? min(p.top_k[r], s.most_candidates) : s.most_candidates;
-  const int found = select(shared, p, r, greedy ? 1 : top_k);
+  const auto [listed, found] = select(shared, p, r, team, greedy ? 1 : top_k);
+  if (team.rank > 0) return;
   Candidates& c = shared.candidates;
   int size = 1;
-  while (size < found) size *= 2;
-  if (t >= found) {
+  while (size < listed) size *= 2;
+  if (t >= listed) {
     c.keys[t] = 0;  // below that of every logit
     c.order[t] = t;
     c.ids[t] = INT32_MAX;
   }
-  sort_descending(c, size);
+  sort_descending(c.keys, c.order, size);
 
   // The softmax.
   const int place = c.order[t], id = c.ids[place];
@@ -341,15 +324,15 @@ __global__ void __launch_bounds__(kSampleThreads) sample_shaped_rows(Sampling p,
   count = mine.count();
   const double skew = setting(s.skew, r, 0);
   c.probs[t] = mine.p;
-  if (t < found) c.by_id[place] = mine.p;
+  if (t < listed) c.by_id[place] = mine.p;
   c.keys[t] = mine.kept ? static_cast<uint64_t>(__double_as_longlong(mine.p)) + 1 : 0;
   c.order[t] = t;
-  if (skew != 0 || wants_top(s, r)) sort_descending(c, size);
+  if (skew != 0 || wants_top(s, r)) sort_descending(c.keys, c.order, size);
   __syncthreads();
 
   // The token: the first at which the distribution function exceeds the random number.
   const int candidate = skew != 0 ? c.order[t] : t;
-  const double share = t >= found ? 0.0 : skew != 0 ? c.probs[candidate] : c.by_id[t];
+  const double share = t >= listed ? 0.0 : skew != 0 ? c.probs[candidate] : c.by_id[t];
   double total = 0;
   const double sum = mine.inclusive_sum(share, total);
   double u = p.uniform ? p.uniform[r] : philox_uniform(p.seeds[r], p.positions[r]);
@@ -377,8 +360,6 @@ __global__ void philox_rows(const int64_t* seeds, const int32_t* positions, doub
 }  // namespace
 
 void sample_shaped(const Sampling& p, const Shaping& s, cudaStream_t stream) {
-  if (p.rows <= 0) return;
-  check_sampling(p, kName);
   require(s.most_candidates > 0 && s.most_candidates <= kMostCandidates, kName, "most_candidates out of range");
   require(!s.top_counts || (s.top_ids && s.top_probabilities), kName, "null pointer");
   require(!s.top_counts || (s.top_columns <= kMostCandidates && s.top_columns <= p.width), kName,
@@ -386,7 +367,7 @@ void sample_shaped(const Sampling& p, const Shaping& s, cudaStream_t stream) {
   const bool several = p.rows > 1 || s.protected_tokens.chosen;
   require(!s.protected_tokens.data || !several || s.protected_tokens.stride >= (p.width + 31) / 32, kName,
           "rows overlap");
-  launch(kName, sample_shaped_rows, {dim3(p.rows), kSampleThreads}, stream, p, s);
+  launch_rows(kName, sample_shaped_rows, p.rows, stream, p, s);
 }
 
 void philox_uniform(const int64_t* seeds, const int32_t* positions, double* numbers, int rows, cudaStream_t stream) {

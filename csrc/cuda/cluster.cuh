@@ -20,23 +20,15 @@ __device__ __forceinline__ void synchronize_cluster() {
 #endif
 }
 
-// The value at the place of `own` in the shared memory of another block of the cluster.
-__device__ __forceinline__ float read_cluster(const float* own, int block) {
+// The place of `own`, which is in shared memory, in the shared memory of another block of the cluster.
+template <typename Value>
+__device__ __forceinline__ Value* in_block(Value* own, int block) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(own));
-  float value;
-  asm volatile(
-      "{\n"
-      " .reg .u32 remote;\n"
-      " mapa.shared::cluster.u32 remote, %1, %2;\n"
-      " ld.shared::cluster.f32 %0, [remote];\n"
-      "}\n"
-      : "=f"(value)
-      : "r"(address), "r"(block)
-      : "memory");
-  return value;
+  uint64_t place;
+  asm("mapa.u64 %0, %1, %2;" : "=l"(place) : "l"(reinterpret_cast<uint64_t>(own)), "r"(block));
+  return reinterpret_cast<Value*>(place);
 #else
-  return *own;
+  return own;
 #endif
 }
 

@@ -1,5 +1,5 @@
 #include "cuda/launch.cuh"
-#include "cuda/penalties.cuh"
+#include "cuda/sampling/penalties.cuh"
 
 namespace constrain::cuda {
 namespace {

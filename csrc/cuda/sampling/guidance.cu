@@ -1,8 +1,8 @@
 #include <cmath>
 
-#include "cuda/guidance.cuh"
 #include "cuda/launch.cuh"
 #include "cuda/reduce.cuh"
+#include "cuda/sampling/guidance.cuh"
 
 namespace constrain::cuda {
 namespace {

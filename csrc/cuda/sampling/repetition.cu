@@ -1,5 +1,5 @@
 #include "cuda/launch.cuh"
-#include "cuda/repetition.cuh"
+#include "cuda/sampling/repetition.cuh"
 
 namespace constrain::cuda {
 namespace {
