@@ -20,6 +20,23 @@ __device__ __forceinline__ void synchronize_cluster() {
 #endif
 }
 
+// The number of blocks of the cluster, and that of this block among them.
+__device__ __forceinline__ int cluster_size() {
+  int size = 1;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm("mov.u32 %0, %cluster_nctarank;" : "=r"(size));
+#endif
+  return size;
+}
+
+__device__ __forceinline__ int cluster_rank() {
+  int rank = 0;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm("mov.u32 %0, %cluster_ctarank;" : "=r"(rank));
+#endif
+  return rank;
+}
+
 // The place of `own`, which is in shared memory, in the shared memory of another block of the cluster.
 template <typename Value>
 __device__ __forceinline__ Value* in_block(Value* own, int block) {

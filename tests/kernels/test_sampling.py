@@ -316,6 +316,22 @@ def test_sampling_on_a_gpu(settings: dict[str, Any], dtype: torch.dtype, cuda: t
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
+@pytest.mark.parametrize("spread", [0.0, 0.02, 3.0])
+def test_a_row_does_not_depend_on_the_number_of_rows(
+    settings: dict[str, Any], spread: float, cuda: torch.device
+) -> None:
+    """Fewer rows have more blocks each; logits of little spread exceed the list of tokens that may be sampled."""
+    logits = (torch.randn(140, 50_257, generator=torch.Generator().manual_seed(4)) * spread).to(cuda)
+    values = on_device(plain_tensors(140, settings), cuda)
+    tokens, probabilities = sample(logits, values)
+    for count in 1, 12, 24, 40, 100:
+        part = sample(logits[:count], on_device(each(values, lambda x, count=count: x[:count]), cuda))
+        assert torch.equal(part[0], tokens[:count])
+        assert torch.equal(part[1], probabilities[:count])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
 @pytest.mark.parametrize("width", [33, 32_003, 128_256])
 def test_sampling_under_masks_on_a_gpu(settings: dict[str, Any], width: int, cuda: torch.device) -> None:
     logits = torch.randn(8, width, generator=torch.Generator().manual_seed(5)) * 2.5

@@ -126,11 +126,11 @@ template <typename... Parameters>
 void launch_rows(const char* name, void (*kernel)(Parameters...), int rows, cudaStream_t stream,
                  Parameters... arguments) {
   const int multiprocessors = device_attribute(cudaDevAttrMultiProcessorCount, name);
-  LaunchShape shape{dim3(1, rows), kSampleThreads};
+  LaunchShape shape{dim3(rows), kSampleThreads};
   if (device_attribute(cudaDevAttrComputeCapabilityMajor, name) >= 9) {
-    for (unsigned blocks = kMostClusterBlocks; blocks > 1 && shape.grid.x == 1; blocks /= 2) {
-      if (blocks * rows <= static_cast<unsigned>(multiprocessors) && active_clusters(name, kernel, blocks) >= rows)
-        shape.grid.x = shape.cluster.x = blocks;
+    for (unsigned blocks = kMostClusterBlocks; blocks > 1 && shape.cluster.x == 1; blocks /= 2) {
+      if (rows <= multiprocessors / static_cast<int>(blocks) && active_clusters(name, kernel, blocks) >= rows)
+        shape.grid.x = rows * (shape.cluster.x = blocks);
     }
   }
   launch(name, kernel, shape, stream, arguments...);

@@ -134,9 +134,9 @@ __global__ void __launch_bounds__(kSampleThreads) sample_rows(Sampling p, Shapin
   __shared__ Selection shared;
   wait_for_predecessor();
   release_successor();
-  const int r = blockIdx.y;
+  const Team team{cluster_rank(), cluster_size()};
+  const int r = blockIdx.x / team.size;
   if (is_shaped(p, s, r)) return;
-  const Team team{static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x)};
   const Source source = source_of(p, r, team);
   const float own = find_top(shared, team, source);
   const float temperature = p.temperature[r], top_p = p.top_p[r], min_p = p.min_p[r];
@@ -188,7 +188,6 @@ void sample(const Sampling& p, const Shaping* shaping, cudaStream_t stream) {
           "null pointer");
   require(p.uniform || (p.seeds && p.positions), kName, "neither seeds and positions nor uniform numbers");
   require(p.width > 0 && p.width <= INT32_MAX - kSampleThreads * kMostClusterBlocks, kName, "width out of range");
-  require(p.rows <= 65535, kName, "too many rows");
   const bool several = p.rows > 1 || p.allowed.chosen;
   require(!p.allowed.data || !several || p.allowed.stride >= (p.width + 31) / 32, kName, "rows overlap");
   launch_rows(kName, sample_rows, p.rows, stream, p, shaping ? *shaping : Shaping{});

@@ -262,8 +262,8 @@ __global__ void __launch_bounds__(kSampleThreads) sample_shaped_rows(Sampling p,
   __shared__ Shared shared;
   wait_for_predecessor();
   release_successor();
-  const int r = blockIdx.y, t = threadIdx.x;
-  const Team team{static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x)};
+  const Team team{cluster_rank(), cluster_size()};
+  const int r = blockIdx.x / team.size, t = threadIdx.x;
   if (!is_shaped(p, s, r)) return;
   const bool late = is_late(s, r);
   const float temperature = p.temperature[r];
