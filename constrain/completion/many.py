@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Generator, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
@@ -188,7 +189,8 @@ def _step_ahead(runtime: Runtime, tasks: Iterable[_Task[Any]]) -> None:
     """Step once if a task needs it, so that a GPU has a pass to run while the host reads the result of another."""
     steps = runtime.num_steps
     if runtime.runner.is_asynchronous and not all(task.done for task in tasks):
-        runtime.run_until(lambda: runtime.num_steps > steps, _POLL)
+        with suppress(Exception):  # every task in progress has received it
+            runtime.run_until(lambda: runtime.num_steps > steps, _POLL)
 
 
 def arun_many(

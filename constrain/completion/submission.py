@@ -131,9 +131,6 @@ def _submitted(
         thinking = replace(thinking, limit=min(thinking.limit, room // 2))
     wanted = options.max_new_tokens + (thinking.max_tokens if thinking else 0)
     limit = min(wanted, room)
-    for each in filters:
-        if isinstance(each, ExLlamaV2EngineFilter):
-            each.begin()  # reset it after an earlier sequence, before its minimum number of tokens is computed
     settings = options.sampling(default)
     request = _request(runtime, ids, _constraint(runtime, filters, thinking), options, settings, limit)
     try:

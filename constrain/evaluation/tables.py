@@ -32,7 +32,7 @@ def print_tables(evaluation: Evaluation, console: Console) -> None:
 
 def summary(documents: Documents) -> str:
     """Return the counts of the documents in words."""
-    parts = [f"{documents.gold:,} documents", f"{documents.right:,} entirely right"]
+    parts = [f"{documents.gold:,} document{'s' * (documents.gold != 1)}", f"{documents.right:,} entirely right"]
     if documents.failed:
         parts.append(f"{documents.failed:,} failed")
     if documents.missing:
@@ -44,7 +44,8 @@ def reliability_summary(reliability: Reliability) -> str:
     """Return the measures of the probabilities, in words."""
     area = "" if reliability.auroc is None else f"AUROC {reliability.auroc:.3f}, "
     error = f"expected calibration error {reliability.calibration_error:.3f}"
-    return f"Probabilities of {reliability.count:,} values: {area}{error}"
+    values = f"{reliability.count:,} value{'s' * (reliability.count != 1)}"
+    return f"Probabilities of {values}: {area}{error}"
 
 
 def percent(share: float | None) -> str:

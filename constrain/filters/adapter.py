@@ -158,9 +158,9 @@ class FilterAdapter(ABC):
             return ()
         return list(self._guarded("forced_tokens", self.filter.forced_tokens, limit))
 
-    def fork(self) -> Self | None:
+    def fork(self) -> Self:
         if not self._capabilities.can_be_copied:
-            return None
+            raise FilterError("has no clone() of its own, so that it can follow a single sequence only", (self.name,))
         fork = copy(self)
         fork.filter = self._guarded("clone", self.filter.clone)
         fork._tail = self._tail.copy()

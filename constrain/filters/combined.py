@@ -118,9 +118,8 @@ class Combined:
     def forced_tokens(self, limit: int) -> Sequence[int]:
         return max((part.forced_tokens(limit) for part in self._parts), key=len, default=())
 
-    def fork(self) -> Combined | None:
-        parts = [fork for part in self._parts if (fork := part.fork()) is not None]
-        return Combined(parts, self._words) if len(parts) == len(self._parts) else None
+    def fork(self) -> Combined:
+        return Combined([part.fork() for part in self._parts], self._words)
 
     def min_tokens(self) -> int | None:
         return max((tokens for part in self._parts if (tokens := part.min_tokens()) is not None), default=None)

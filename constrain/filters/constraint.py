@@ -82,8 +82,8 @@ class Constraint(Protocol):
     def forced_tokens(self, limit: int) -> Sequence[int]:
         """Return the tokens, at most ``limit``, of the forced text."""
 
-    def fork(self) -> Constraint | None:
-        """Return an independent copy in the same state; ``None`` if a filter cannot be copied."""
+    def fork(self) -> Constraint:
+        """Return an independent copy in the same state; raises an error if a filter cannot be copied."""
 
     def min_tokens(self) -> int | None:
         """Return the minimum number of tokens to complete the constraint, end-of-sequence included; ``None``: unknown.

@@ -113,12 +113,9 @@ class ThinkFirst:
     def forced_tokens(self, limit: int) -> Sequence[int]:
         return self._constraint.forced_tokens(limit) if self._is_over else self._forced()[:limit]
 
-    def fork(self) -> ThinkFirst | None:
-        constraint = self._constraint.fork()
-        if constraint is None:
-            return None
+    def fork(self) -> ThinkFirst:
         fork = copy(self)
-        fork._constraint = constraint
+        fork._constraint = self._constraint.fork()
         return fork
 
     def min_tokens(self) -> int | None:

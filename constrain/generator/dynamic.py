@@ -128,7 +128,7 @@ class ExLlamaV2DynamicGenerator:
             max_batch_size=self.max_batch_size,
             max_seq_len=self.max_seq_len,
             max_chunk_size=self.max_chunk_size,
-            proposer=self._make_proposer(max_ngram if use_ngram_draft else 0),
+            proposer=self._make_proposer(max_ngram),
             jump_forward=jump_forward,
             use_background=filter_background_eval,
         )
@@ -393,10 +393,10 @@ class ExLlamaV2DynamicGenerator:
                 raise GenerationError(problem)
 
     def _make_proposer(self, max_ngram: int) -> Proposer | None:
-        if max_ngram:
-            return NgramProposer(max_ngram, self.num_draft_tokens)
-        if self.draft_model is None or self.draft_cache is None:
+        if not self.num_draft_tokens:
             return None
+        if self.draft_model is None or self.draft_cache is None:
+            return NgramProposer(max_ngram, self.num_draft_tokens)
         width = min(self.padded_vocab_size, self.tokenizer.get_vocab_size())
         return DraftModel(self.draft_model, self.draft_cache, self.page_size, width, self.num_draft_tokens)
 

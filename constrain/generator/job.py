@@ -143,8 +143,13 @@ class ExLlamaV2DynamicJob:
 
     @property
     def sequence(self) -> SequenceState:
-        """State of the sequence in the runtime; available after ``enqueue``."""
-        assert self._sequence is not None
+        """State of the sequence in the runtime.
+
+        Raises:
+            GenerationError: the job has not been enqueued.
+        """
+        if self._sequence is None:
+            raise GenerationError("the job has no sequence before a generator has enqueued it")
         return self._sequence
 
     @property

@@ -406,6 +406,8 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
 
     def _proposer(self) -> Proposer | None:
         if self.draft_model is not None and self.draft_cache is not None:
+            if not self.num_speculative_tokens:
+                return None
             if self._draft is None:
                 width = min(self.model.config.padded_vocab_size, self.tokenizer.get_vocab_size())
                 size = self.runtime.allocator.page_size
@@ -413,7 +415,7 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
             self._draft.num_tokens = self.num_speculative_tokens
             self._draft.min_probability = self.speculative_prob_threshold
             return self._draft
-        if not self.speculative_ngram:
+        if not self.speculative_ngram or not self.speculative_ngram_max_inf:
             return None
         ngrams = NgramProposer(self.speculative_ngram_max, self.speculative_ngram_max_inf)
         ngrams.preload(self._preloaded)

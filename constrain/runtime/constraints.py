@@ -123,19 +123,16 @@ class SequenceConstraint:
         self.ends = self.active.end_tokens if mask is not None else ()
         return mask if mask is None or self._eos is None else only_end(mask, self._eos)
 
-    def fork(self, budget: int | None) -> SequenceConstraint | None:
-        """Return an independent copy in the same state; ``None`` if a filter cannot be copied."""
-        if self.active is None:
-            return SequenceConstraint(None, self._eos)
-        try:
+    def fork(self, budget: int | None) -> SequenceConstraint:
+        """Return an independent copy in the same state.
+
+        Raises:
+            FilterError: a filter failed, or cannot be copied.
+        """
+        other = SequenceConstraint(None, self._eos)
+        if self.active is not None:
             self.mask(budget)  # the pending mask has to be done first
-            fork = self.active.fork()
-        except FilterError:
-            return None  # computing the mask raises the same error again
-        if fork is None:
-            return None
-        other = SequenceConstraint(fork, self._eos)
-        other.active = fork
+            other.active = other._constraint = self.active.fork()
         return other
 
     def discard_mask(self) -> None:
@@ -146,13 +143,10 @@ class SequenceConstraint:
         """Return the masks after each proposed token, up to the first that is not allowed."""
         masks: list[TokenMask | None] = []
         self._ends_after = []
-        if self.active is None:
+        if self.active is None or not proposals:
             return [None] * len(proposals)
-        ahead = self.fork(budget) if proposals else None
-        if ahead is None:
-            return masks
-        with suppress(FilterError):  # raised again once these tokens are actually sampled
-            allowed = self.mask(budget)
+        with suppress(FilterError):  # of a filter that cannot be copied; others are raised again for sampled tokens
+            ahead, allowed = self.fork(budget), self.mask(budget)
             for token in proposals:
                 if not contains(allowed, token):
                     break

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from constrain.engine.bitmask import packed
-from constrain.errors import ConstrainError, DeadEnd, FilterError, GenerationError, NoTokenLeft
+from constrain.errors import ConstrainError, DeadEnd, FilterError, NoTokenLeft
 from constrain.filters.masks import RowMask, TokenMask, exclude, intersect
 from constrain.runtime.cached_tokens import CachedTokens
 from constrain.runtime.constraints import SequenceConstraint
@@ -202,18 +202,14 @@ class SequenceState:
             block_table: the pages.
 
         Raises:
-            GenerationError: a filter cannot be copied.
+            FilterError: a filter failed, or cannot be copied.
         """
         other = copy(self)
         other.request, other.times = request, dict(self.times)
         other.rows = [row.fork(block_table) for row in self.rows]
         other._held = self._held.copy()
         if self.finish is None:
-            constraint = self.constraint.fork(self.budget)
-            if constraint is None:
-                self.constraint.mask(self.budget)  # raises the error of a filter that failed
-                raise GenerationError("a filter has no clone() of its own, which faithful sampling needs")
-            other.constraint = constraint
+            other.constraint = self.constraint.fork(self.budget)
         return other
 
     def join(self, lineage: Lineage) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import suppress
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -19,6 +20,7 @@ from constrain.filters.masks import row
 from constrain.kernels import apply_bitmask
 from constrain.model import ExLlamaV2, ExLlamaV2CacheBase
 from constrain.runtime.batch import BatchRow
+from constrain.runtime.constraints import SequenceConstraint
 from constrain.runtime.model_runner import ModelRunner
 from constrain.runtime.sequence import SequenceState
 
@@ -92,7 +94,7 @@ class Proposer(ABC):
         return
 
     def paged_tensors(self) -> list[torch.Tensor]:
-        """Return what it stores in pages with the numbers of those of the model, ``[num_pages, page_size, ...]``."""
+        """Return tensors that are stored by page, under the same block tables: ``[num_pages, page_size, ...]``."""
         return []
 
 
@@ -184,8 +186,12 @@ class _DraftGuards:
 
     def __init__(self, sequences: Sequence[SequenceState], width: int) -> None:
         self._words = (width + 31) // 32
-        forks = [(each.constraint.fork(each.budget), each.budget) for each in sequences]
-        self._forks = {i: (fork, budget) for i, (fork, budget) in enumerate(forks) if fork is not None and fork.active}
+        self._forks: dict[int, tuple[SequenceConstraint, int | None]] = {}
+        for i, each in enumerate(sequences):
+            with suppress(FilterError):  # verification truncates drafts that no fork guards
+                fork = each.constraint.fork(each.budget)
+                if fork.active is not None:
+                    self._forks[i] = fork, each.budget
 
     def apply(self, logits: torch.Tensor) -> None:
         """Mask logits ``[rows, width]`` in place."""

@@ -44,7 +44,7 @@ def test_tables(files: tuple[str, str]) -> None:
     assert "/city 0 1 0 1 0 0.0% 0.0% 0.0%" in shown
     assert "/ok 1 0 0 1 0 100.0% 50.0% 66.7%" in shown
     assert "all 1 1 0 2 0 50.0% 25.0% 33.3%" in shown
-    assert "Probabilities of 1 values: expected calibration error 0.250" in shown
+    assert "Probabilities of 1 value: expected calibration error 0.250" in shown
     assert "100.0% 0.750 0.0%" in shown
 
 
@@ -53,6 +53,7 @@ def test_names_of_fields_are_whole_on_a_narrow_terminal(tmp_path: Path) -> None:
     (tmp_path / "gold.jsonl").write_text(json.dumps({"source": "a", "record": {name: "x"}}))
     paths = [str(tmp_path / "gold.jsonl")] * 2
     result = CliRunner().invoke(cli, ["evaluate", paths[0], "--gold", paths[1]], env={"COLUMNS": "80"})
+    assert result.output.startswith("1 document, 1 entirely right\n")
     assert name in "".join(line.split(" ")[0] for line in result.output.splitlines())
     assert "100.0%  100.0%  100.0%" in result.output
 

@@ -9,7 +9,8 @@ import pytest
 
 import constrain
 from constrain import LLM
-from constrain.completion import Completion, Options, PendingResult, encode, run_many, submit
+from constrain.completion import Completion, Failure, Options, PendingResult, encode, run_many, submit
+from constrain.runtime import Event
 
 
 class Stopped(Iterator[str]):
@@ -86,3 +87,25 @@ def test_a_result_is_read_while_the_next_step_runs(
     assert len(list(run_many(runtime, begin, ["hello", "hello"]))) == 2
     before = order[: order.index("read 0")].count("step")
     assert before == (4 if is_asynchronous else 2) and order[-1] == "read 1"
+
+
+def test_a_finished_result_survives_a_failure_of_the_runtime(tiny_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The step that runs before the result is read fails: only requests in progress do."""
+    runtime = constrain.load(tiny_dir, max_batch_size=2).runtime
+    monkeypatch.setattr(runtime.runner, "is_asynchronous", True)
+    step, handles = runtime.step, runtime._handles
+
+    def failing() -> list[Event]:
+        if len(handles) == 1:
+            raise MemoryError("no memory on the device")
+        return step()
+
+    monkeypatch.setattr(runtime, "step", failing)
+
+    def begin(place: int, prompt: str) -> PendingResult[Completion]:
+        ids = encode(runtime.tokenizer, prompt)
+        return submit(runtime, ids, [], Options(max_new_tokens=2 + 6 * place), lambda completion: completion)
+
+    first, second = run_many(runtime, begin, ["hello", "hello"])
+    assert isinstance(first, Completion) and first.finish_reason == "length"
+    assert isinstance(second, Failure) and isinstance(second.error, MemoryError)

@@ -96,7 +96,8 @@ def test_objects_with_methods_of_their_own_are_inspected_one_by_one(script: Scri
         made = begun(view(inner))
         assert tokens(made.mask()) == [4] and inner.trace[-1] == form and made.is_third_party
     assert begun(Proxy(script("Logits", ({7: 1.0}, [])))).mask().tokens == [7]
-    assert begun(Instance(script("Ids"))).fork() is None
+    with pytest.raises(FilterError, match=r"Instance: has no clone\(\)"):
+        begun(Instance(script("Ids"))).fork()
     assert begun(Proxy(script("Ids", ([4], [])))).fork().mask().tokens == [4]
 
 
@@ -157,7 +158,9 @@ def test_the_form_that_a_subclass_overrides_is_used(
     whole = tokens(begun(ExLlamaV2RegexFilter(MODEL, tokenizer, r"[\s\S]*")).mask())
     made = begun(form(MODEL, tokenizer, r"[\s\S]*"))
     assert tokens(made.mask()) == [token for token in whole if token < 128] and max(whole) >= 128
-    assert made.matchers is None and made.is_third_party and made.fork() is None
+    assert made.matchers is None and made.is_third_party
+    with pytest.raises(FilterError, match="has no clone"):
+        made.fork()
 
 
 # Optional methods

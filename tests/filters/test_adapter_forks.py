@@ -9,6 +9,7 @@ import torch
 from filter_parts import MODEL, Begin, EagerFilter, Script
 
 from constrain import ExLlamaV2Tokenizer
+from constrain.errors import FilterError
 from constrain.filters import ExLlamaV2RegexFilter
 
 
@@ -43,12 +44,14 @@ def test_a_filter_is_copied_only_by_a_method_that_knows_all_of_it(tokenizer: ExL
             c.count = self.count
             return c
 
-    assert begun(Counting(MODEL, tokenizer, "[a-z]+")).fork() is None
+    with pytest.raises(FilterError, match=r"Counting: has no clone\(\) of its own"):
+        begun(Counting(MODEL, tokenizer, "[a-z]+")).fork()
     made = begun(Copied(MODEL, tokenizer, "[a-z]+"))
     made.accept(int(tokenizer.encode("the")[0, 0]))
     fork = made.fork()
     assert fork.filter.count == 1 and fork.mask().id == made.mask().id
-    assert begun(EagerFilter()).fork() is None
+    with pytest.raises(FilterError, match=r"EagerFilter: has no clone\(\)"):
+        begun(EagerFilter()).fork()
 
 
 def test_a_subclass_that_feeds_in_its_own_way_is_fed(tokenizer: ExLlamaV2Tokenizer, begun: Begin) -> None:

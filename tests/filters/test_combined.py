@@ -208,7 +208,8 @@ def test_a_constraint_is_copied_if_all_its_filters_can_be(
     regex = ExLlamaV2RegexFilter(MODEL, tokenizer, "[a-z ]+")
     made = begun(prefix, regex)
     fork = made.fork()
-    assert fork is not None and begun(regex, script("Duck")).fork() is None
+    with pytest.raises(FilterError, match=r"Duck: has no clone\(\)"):
+        begun(regex, script("Duck")).fork()
     token = int(tokenizer.encode("the")[0, 0])
     before = made.mask()
     fork.accept(token)

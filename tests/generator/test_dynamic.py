@@ -484,6 +484,13 @@ def test_the_batch_is_bounded(make: Make) -> None:
     assert all(job.is_finished for job in jobs)
 
 
+def test_a_job_has_a_sequence_once_it_is_enqueued() -> None:
+    job = ExLlamaV2DynamicJob(ids(0, 5), 3)
+    with pytest.raises(GenerationError, match="no sequence before a generator has enqueued it"):
+        job.sequence
+    assert (job.new_tokens, job.skips, job.accepted_draft_tokens) == (0, 0, 0)
+
+
 def test_jobs_can_be_taken_back(generator: ExLlamaV2DynamicGenerator) -> None:
     jobs = [ExLlamaV2DynamicJob(ids(n, 300), 8, gen_settings=GREEDY) for n in range(3)]
     assert generator.enqueue(jobs) == [0, 1, 2]

@@ -322,3 +322,12 @@ def test_what_occurred_before_is_guessed(generator: ExLlamaV2StreamingGenerator)
     results = stream(generator, PROMPT, 30)
     assert text_of(results) == expected and len(results) < 20
     assert generator.accepted_draft_tokens > 10
+
+
+@pytest.mark.parametrize("ngram", [False, True])
+def test_without_draft_tokens_nothing_is_drafted(generator: ExLlamaV2StreamingGenerator, ngram: bool) -> None:
+    model = generator.model
+    drafting = ExLlamaV2StreamingGenerator(model, ExLlamaV2Cache(model), generator.tokenizer, None if ngram else model)
+    drafting.speculative_ngram, drafting.speculative_ngram_max_inf, drafting.num_speculative_tokens = ngram, 0, 0
+    stream(drafting, PROMPT, 1)
+    assert drafting.runtime.decode_loop.proposer is None

@@ -233,16 +233,14 @@ class Failing(Biasing):
 
 
 @pytest.mark.parametrize(
-    ("make_filter", "error", "message"),
+    ("make_filter", "message"),
     [
-        (lambda *args: Stateful(*args, "a+"), GenerationError, r"no clone\(\) of its own"),
-        (Biasing, FilterError, "adds to logits"),
-        (Failing, FilterError, "two are too many"),
+        (lambda *args: Stateful(*args, "a+"), r"Stateful: has no clone\(\) of its own"),
+        (Biasing, "adds to logits"),
+        (Failing, "two are too many"),
     ],
 )
-def test_filters_that_cannot_be_faithful(
-    make: Make, make_filter: Callable[..., Any], error: type[Exception], message: str
-) -> None:
+def test_filters_that_cannot_be_faithful(make: Make, make_filter: Callable[..., Any], message: str) -> None:
     """They end their own request only, and give back its pages."""
     runtime = make()
     constraint = combine([make_filter(runtime.model, runtime.tokenizer)], runtime.tokenizer, WIDTH)
@@ -250,7 +248,7 @@ def test_filters_that_cannot_be_faithful(
         Request([torch.tensor([[5, 6]])], UNSHAPED, constraint=constraint, faithful=True, particles=3, max_new_tokens=9)
     )
     other = runtime.submit(ask(runtime, "[ab]{4}"))
-    with pytest.raises(error, match=message):
+    with pytest.raises(FilterError, match=message):
         failing.result()
     assert len(other.result().text) == 4
     assert not runtime.has_work and len(runtime.allocator.idle) == len(runtime.allocator.pages)
