@@ -15,7 +15,7 @@ import torch
 
 from constrain.errors import GenerationError, NoTokenLeft
 from constrain.filters import Constraint, combine
-from constrain.filters.masks import TokenMask, row, token_list
+from constrain.filters.masks import TokenMask, only_end, row, token_list
 from constrain.generator.settings import Settings as _Settings
 from constrain.generator.special_sets import dry_breakers, xtc_protected
 from constrain.kernels import (
@@ -176,16 +176,11 @@ def _constraint(filters: Sequence[Any] | None, tokenizer: ExLlamaV2Tokenizer, ro
 
 def _apply_constraint(constraint: Constraint, logits: torch.Tensor, eos: int | None) -> int | None:
     """Mask a row of logits in place; return the token if only one is left, else ``None``."""
-    mask = constraint.mask()
+    mask = only_end(constraint.mask(), eos)
     if constraint.bias is not None:
         logits += constraint.bias
     if mask is None:
         return None
-    if eos is not None and eos in mask:
-        kept = logits[eos].clone()
-        logits.fill_(-torch.inf)
-        logits[eos] = kept
-        return eos
     words = (len(logits) + 31) // 32
     apply_bitmask(logits.unsqueeze(0), torch.from_numpy(row(mask, words)).unsqueeze(0))
     tokens = token_list(mask)

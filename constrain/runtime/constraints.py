@@ -121,7 +121,7 @@ class SequenceConstraint:
             self._cached = (self.active.mask(budget),)
         (mask,) = self._cached
         self.ends = self.active.end_tokens if mask is not None else ()
-        return mask if mask is None or self._eos is None else only_end(mask, self._eos)
+        return only_end(mask, self._eos)
 
     def fork(self, budget: int | None) -> SequenceConstraint:
         """Return an independent copy in the same state.

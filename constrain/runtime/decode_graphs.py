@@ -13,7 +13,7 @@ from functools import partial
 
 import torch
 
-from constrain.kernels import AttentionWorkspace, Pages, Parts, StepTokens, TokenPages, enter_tokens, paged_attention
+from constrain.kernels import AttentionWorkspace, Pages, StepTokens, TokenPages, enter_tokens, paged_attention
 from constrain.kernels.graphs import Graph, Uploads
 from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2Lora
 from constrain.model.forward_context import AttentionLayer, ForwardContext
@@ -157,7 +157,8 @@ class DecodeGraphRunner:
         self._recorded = history.device.type == "cuda" and not model.config.no_graphs
         self._quantizations = cache.key_quantization, cache.value_quantization
         self._layers = [
-            tuple(_paged(parts, page_size) for parts in cache.parts(layer)) for layer in range(cache.num_entries)
+            tuple(tuple(part.view(-1, page_size, *part.shape[2:]) for part in parts) for parts in cache.parts(layer))
+            for layer in range(cache.num_entries)
         ]
         length = min(cache.max_seq_len, model.config.max_seq_len)
         self._others = [device for device in model.devices if device != history.device]
@@ -196,9 +197,10 @@ class DecodeGraphRunner:
         return graph
 
     def _rotations_on(self, device: torch.device, length: int) -> tuple[Rotation, Rotation, Rotation]:
-        """Return the rotations of full and of sliding layers, and of layers without."""
+        """Return the rotations of full and of sliding layers, and one by zero of the fewest features for kernels."""
         full, sliding = (table.whole(length, device) for table in self._model.rotary_tables)
-        return full, sliding, _unrotated(*full)
+        cos, sin = (each[..., :_MIN_ROTATED] for each in full)
+        return full, sliding, (torch.ones_like(cos), torch.zeros_like(sin))
 
     def _attention(self, lengths: torch.Tensor, block_table: torch.Tensor) -> DecodeAttention:
         """Build metadata on the device of ``lengths``."""
@@ -243,18 +245,9 @@ class DecodeGraphRunner:
         return x.flatten(0, -2) if numbers.stop == self._model.head_layer_idx else x
 
 
-def _unrotated(cos: torch.Tensor, sin: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return a rotation by nothing of the fewest features that kernels take."""
-    return torch.ones_like(cos[..., :_MIN_ROTATED]), torch.zeros_like(sin[..., :_MIN_ROTATED])
-
-
 def padded_width(tokens: int) -> int:
     """Return the tokens per sequence of a graph that serves ``tokens``: the next power of two."""
     return 1 << (tokens - 1).bit_length()
-
-
-def _paged(parts: Parts, page_size: int) -> Parts:
-    return tuple(part.view(-1, page_size, *part.shape[2:]) for part in parts)
 
 
 def _bucket(rows: int) -> int:

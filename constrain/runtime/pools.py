@@ -18,10 +18,15 @@ T = TypeVar("T", TokenMask, TokenBias)
 
 
 class _Pool(ABC, Generic[T]):
-    """Rows of a tensor on a device, each with one value; the least recently used are overwritten."""
+    """Rows of a tensor on a device, each with one value; the least recently used are overwritten.
 
-    def __init__(self, capacity: int) -> None:
-        self._capacity = capacity
+    Args:
+        capacity: number of rows, at least those of a pass.
+        uploads: sends values to the device.
+    """
+
+    def __init__(self, capacity: int, uploads: Uploads) -> None:
+        self._capacity, self._uploads = capacity, uploads
         self._rows: OrderedDict[Hashable, int] = OrderedDict()
         # Keeps values alive, so that no other value gets the same name.
         self._values: dict[Hashable, T] = {}
@@ -59,16 +64,8 @@ class MaskPool(_Pool[TokenMask]):
     """
 
     def __init__(self, capacity: int, words: int, uploads: Uploads, device: torch.device) -> None:
-        """
-        Args:
-            capacity: number of masks, at least as many as a pass has rows.
-            words: number of words per mask, each for 32 tokens.
-            uploads: sends values to the device.
-            device: device of the masks.
-        """
-        super().__init__(capacity)
+        super().__init__(capacity, uploads)
         self.bits = torch.zeros(capacity, words, dtype=torch.int, device=device)
-        self._uploads = uploads
 
     def _send(self, placed: Sequence[tuple[int, TokenMask]]) -> None:
         """Upload whole rows; of masks with few tokens only the non-zero words."""
@@ -96,16 +93,8 @@ class BiasPool(_Pool[TokenBias]):
     """
 
     def __init__(self, capacity: int, width: int, uploads: Uploads, device: torch.device) -> None:
-        """
-        Args:
-            capacity: number of biases, at least as many as a pass has rows.
-            width: number of logits.
-            uploads: sends values to the device.
-            device: device of the biases.
-        """
-        super().__init__(capacity)
+        super().__init__(capacity, uploads)
         self.biases = torch.empty(0, width, device=device)
-        self._uploads = uploads
 
     def _send(self, placed: Sequence[tuple[int, TokenBias]]) -> None:
         if placed and not len(self.biases):
