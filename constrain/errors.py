@@ -89,7 +89,7 @@ class RegexError(GrammarError):
 
     def __init__(self, reason: str, offset: int = 0) -> None:
         self.reason, self.offset = reason, offset
-        super().__init__(f"at offset {offset}: {reason}")
+        super().__init__(f"the regular expression does not compile: {reason}, at offset {offset}")
 
 
 class LarkError(GrammarError):
@@ -150,7 +150,8 @@ class BudgetError(ConstrainError, ValueError):
 
     def __init__(self, budget: int, needed: int) -> None:
         self.budget, self.needed = budget, needed
-        super().__init__(f"a budget of {budget} tokens is too small: the shortest text takes {needed}")
+        tokens = f"{budget} token{'s' * (budget != 1)}"
+        super().__init__(f"a budget of {tokens} is too small: the shortest text takes {needed}")
 
 
 class FilterError(ConstrainError, RuntimeError):

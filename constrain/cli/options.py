@@ -138,7 +138,7 @@ class SchemaParam(click.ParamType[Any]):
 class FilterParam(click.ParamType[Any]):
     """A filter: ``name:argument=value,argument=value``."""
 
-    name = "NAME:ARGUMENT=VALUE"
+    name = "NAME:ARGUMENT=VALUE,..."
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> NamedFilter:
         from constrain.errors import PluginError
@@ -155,7 +155,7 @@ filters_option = click.option(
     "filters",
     multiple=True,
     type=FilterParam(),
-    help="Another filter that holds, of those that constrain plugins lists; give the option once for each.",
+    help="A filter that constrain plugins lists, as a further constraint; give the option once for each filter.",
 )
 
 

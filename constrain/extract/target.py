@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
 from types import BuiltinFunctionType, FunctionType
 from typing import Any, Generic, NoReturn, TypeVar
 
 import jsonschema_rs
-from pydantic import PydanticUserError, TypeAdapter, ValidationError
+from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError
 
 from constrain.arguments import check_text, check_type
 from constrain.engine.pointers import pointer
@@ -89,6 +89,8 @@ class Target(Generic[T]):
             return cls(what)
         if isinstance(what, (str, bytes, bool, FunctionType, BuiltinFunctionType)) or what is None:
             raise SchemaError(f"a schema is a dict or a type, not {what!r}")
+        if not isinstance(what, type) and (isinstance(what, BaseModel) or is_dataclass(what)):
+            raise SchemaError(f"give the type {type(what).__name__} itself, not a value of it: {what!r}")
         try:
             adapter = TypeAdapter(what)
             schema, exact = (adapter.json_schema(schema_generator=each) for each in (RecordSchema, ExactSchema))

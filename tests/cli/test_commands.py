@@ -75,7 +75,8 @@ def test_generate_says_that_a_text_is_a_loop(tiny_dir: Path) -> None:
 def test_generate_names_what_does_not_compile(tiny_dir: Path) -> None:
     result = run("generate", "hello", "--model", str(tiny_dir), "--regex", "a(b")
     assert result.exit_code == 1
-    assert result.stderr.startswith("Error: at offset")
+    message = "the regular expression does not compile: missing ), unterminated subpattern, at offset 1"
+    assert result.stderr == f"Error: {message}\n"
 
 
 @pytest.mark.parametrize(

@@ -115,6 +115,12 @@ def test_what_is_no_schema_is_refused(what: Any) -> None:
         Target.of(what)
 
 
+@pytest.mark.parametrize("value", [Point(1), Item(name="n", colour=Colour.RED, tags=[])])
+def test_a_value_is_not_taken_for_its_type(value: Any) -> None:
+    with pytest.raises(SchemaError, match=f"give the type {type(value).__name__} itself, not a value of it"):
+        Target.of(value)
+
+
 @pytest.mark.parametrize(
     ("what", "text", "message"),
     [
