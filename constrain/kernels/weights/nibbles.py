@@ -63,7 +63,7 @@ class Columns:
 
     @property
     def shift(self) -> int:
-        """What is added to integers before they are cut into digits, and the code of a low digit of zero.
+        """The offset added to integers before they are split into digits, which is the zero point of the low digit.
 
         Low digits around zero need no zero points; but then eight bits have no room for the high digit of the largest.
         """

@@ -47,7 +47,7 @@ struct Found {
   uint64_t target;  // sum within this bin at which the target is reached, from 1 to `amount`
 };
 
-// Keys in descending order, and the places in the list at which their tokens are.
+// Keys in descending order, and the index of each in the list of tokens.
 struct SortedKeys {
   uint64_t keys[kSampleThreads];
   int32_t order[kSampleThreads];
@@ -61,12 +61,12 @@ struct Selection {
   };
   uint64_t warps[kSampleWarps];  // scratch of block sums
   union {
-    float values[kMostGathered];  // the warps' lists of tokens; then, in the first block, those of all, by their ids
-    uint64_t weights[kSampleThreads];  // then those of a list's tokens
+    float values[kMostGathered];       // a list of tokens for each warp, then in the first block one of the whole row
+    uint64_t weights[kSampleThreads];  // of the tokens of that list
   };
-  int32_t ids[kMostGathered];
-  uint64_t sums[2];  // of the block, read by the others of the team
-  float block_top;   // likewise: the largest logit that the block has seen, and its token
+  int32_t ids[kMostGathered];  // ascending
+  uint64_t sums[2];            // read by the other blocks of the team, as the next two
+  float block_top;             // the largest logit of the block's part of the row, and its token
   int block_best;
   Found found;
   float top;  // of the row
@@ -88,7 +88,7 @@ struct Scale {
   }
 };
 
-// The sum of the values of all threads of a team before this one. `cell` is another one in the next call.
+// The sum of the values of all threads of a team before this one. Successive calls take different cells.
 __device__ __forceinline__ uint64_t team_exclusive_sum(Selection& shared, const Team& team, uint64_t value, int cell,
                                                        uint64_t& total) {
   uint64_t sum = block_exclusive_sum(value, shared.warps, total);
@@ -232,8 +232,8 @@ __device__ inline float find_top(Selection& shared, const Team& team, const Sour
   return own;
 }
 
-// A bin after which none of the `count` most likely tokens is: that of the `count`-th largest of `own`, the largest
-// logits of the threads.
+// Returns a bin that the `count` most likely tokens do not exceed: that of the `count`-th largest `own`, the largest
+// logit of each thread.
 __device__ inline int last_bin(Selection& shared, const Team& team, const Scale& scale, float own, int count) {
   auto* bins = clear_bins<unsigned>(shared);
   if (own > -INFINITY) atomicAdd(bins + scale.bin(own), 1u);
@@ -246,7 +246,7 @@ __device__ inline int last_bin(Selection& shared, const Team& team, const Scale&
   return threads < static_cast<uint64_t>(count) ? kBins - 1 : found.bin;
 }
 
-// What the first block of a team goes on with: a list of tokens, or the row if these are too many.
+// The tokens with which a team's first block continues: a list, or the whole row if they are too many for one.
 struct Gathered {
   Source source;  // this warp's part
   int count;      // of the list; -1 for the row

@@ -94,7 +94,7 @@ __device__ int collect(Selection& selection, Candidates& c, const Source& source
   return static_cast<int>(min(total, static_cast<uint64_t>(kMostCandidates)));
 }
 
-// What `select` leaves in the candidates' `keys`, `order` and `ids`: tokens in the order of their ids, of which the
+// The result of `select`: `keys`, `order` and `ids` hold `listed` tokens in the order of their ids, of which the
 // `found` most likely are the candidates.
 struct Selected {
   int listed = 0, found = 0;
