@@ -7,10 +7,11 @@ from typing import Any
 
 import torch
 
+from constrain.kernels import RowNorm
 from constrain.model.forward_context import ForwardContext
 from constrain.model.latent_config import LatentConfig
 from constrain.model.layout import LatentLayout
-from constrain.model.modules import Attention, Linear, RMSNorm, copy_rows
+from constrain.model.modules import Attention, Linear, RMSNorm, copy_rows, fused_norm
 from constrain.model.tensor_reader import TensorSource
 
 # The models do not take it from their config.
@@ -75,14 +76,14 @@ class LatentAttention(Attention):
         if self.query is not None and self.query_norm is not None:
             yield from (self.query_norm, self.query)
 
-    def attended(self, x: torch.Tensor, context: ForwardContext, norm: RMSNorm | None) -> torch.Tensor:
+    def attended(self, x: torch.Tensor, context: ForwardContext, norm: RowNorm | None) -> torch.Tensor:
         """Return the values ``[batch, width, heads * value]`` that the queries of ``norm(x)`` attend to."""
         sizes, heads = self.sizes, self.layer.heads
         joined = self.qkv.forward(x, context, norm=norm)
         queries = joined.shape[-1] - sizes.stored
         query, latent, rotated = torch.split(joined, [queries, sizes.rank, sizes.rotated], dim=-1)
         if self.query is not None:
-            query = self.query.forward(query.contiguous(), context, norm=self.query_norm)
+            query = self.query.forward(query.contiguous(), context, norm=fused_norm(self.query_norm))
         expand = self.expand.updated(context).view(heads, -1, sizes.rank)
         to_keys, to_values = torch.split(expand, [sizes.plain, sizes.value], dim=1)
         query = query.view(*x.shape[:2], heads, -1)

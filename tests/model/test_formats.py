@@ -203,7 +203,7 @@ def test_dequantised_weights_are_exact(llama_wide: Any, name: str) -> None:
 def test_weights_are_dequantised_where_no_kernel_multiplies_them(
     llama_wide: Any, ids: torch.Tensor, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("constrain.model.modules.multiplies_packed", lambda *_: False)
+    monkeypatch.setattr("constrain.model.modules.weight_loading.multiplies_packed", lambda *_: False)
     monkeypatch.setattr("constrain.model.memory.multiplies_packed", lambda *_: False)
     plain = quantise(llama_wide, matrices(llama_wide), partial(pack_quantized, size=32), COMPRESSED)
     model = load(llama_wide, compute_dtype=dtype)

@@ -66,7 +66,7 @@ def test_int8_with_a_scale_for_each_row(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if not products:
-        monkeypatch.setattr("constrain.model.modules.multiplies_packed", lambda *_: False)
+        monkeypatch.setattr("constrain.model.modules.weight_loading.multiplies_packed", lambda *_: False)
     if tied:
         del llama_copy.tensors["lm_head.weight"]
         llama_copy.config["tie_word_embeddings"] = True
