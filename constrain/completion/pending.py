@@ -49,7 +49,7 @@ class Pending(Generic[R]):
         handle: Handle,
         text: Callable[[], str],
         read: Callable[[], R],
-        timeout: float | None = None,
+        timeout: float | None,
     ) -> None:
         """
         Args:

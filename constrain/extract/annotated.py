@@ -102,7 +102,7 @@ def annotated(extraction: Extraction[Any], chunk: int, offset: int = 0) -> Node:
     return build(extraction.json, ())
 
 
-def notes(record: Node, offset: int = 0) -> dict[str, dict[str, Any]]:
+def notes(record: Node, offset: int) -> dict[str, dict[str, Any]]:
     """Return facts about the values of a record, named like the members of an extraction.
 
     Args:

@@ -34,7 +34,7 @@ def score_branches(
     written: Completion,
     leaves: Sequence[LeafConfidence],
     watched: TokenMask,
-    embeddings: Sequence[ExLlamaV2MMEmbedding] = (),
+    embeddings: Sequence[ExLlamaV2MMEmbedding],
 ) -> Rounds[None]:
     """Score the branches of all leaves of a record, those that follow on them included.
 

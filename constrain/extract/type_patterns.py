@@ -72,7 +72,7 @@ def _compared(bound: date, how: str) -> str:
         if digit != "-":
             others = _DIGITS[int(digit) + 1 :] if how.startswith("g") else _DIGITS[: int(digit)]
             found += [text[:index] + f"[{others}]" + re.sub(r"\d", r"\\d", text[index + 1 :])] * bool(others)
-    return f"^(?:{'|'.join(found)})$" if found else "^[^]$"
+    return f"^(?:{'|'.join(found)})$"
 
 
 def _ipv4_network(prefix: int) -> str:

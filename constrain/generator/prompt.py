@@ -18,14 +18,14 @@ PLACEHOLDER = "{{EMBED_HERE}}"
 _HIDDEN = -1e4
 
 
-def check_ids(ids: Any, name: str = "input_ids") -> None:
+def check_ids(ids: Any) -> None:
     """Check that ``ids`` is a non-empty integer tensor of shape (rows, n).
 
     Raises:
         ArgumentError: it is not.
     """
     if not isinstance(ids, torch.Tensor) or ids.dim() != 2 or not ids.numel() or ids.is_floating_point():
-        raise refused(name, ids, "ids as the tokenizer gives them, int64 of shape (rows, n), and not empty")
+        raise refused("input_ids", ids, "ids as the tokenizer gives them, int64 of shape (rows, n), and not empty")
 
 
 def embeddings_of(embeddings: Sequence[ExLlamaV2MMEmbedding] | None) -> list[ExLlamaV2MMEmbedding]:
@@ -70,7 +70,7 @@ def encode_prompts(
     prompts: Sequence[str],
     add_bos: bool,
     encode_special_tokens: bool,
-    embeddings: Sequence[ExLlamaV2MMEmbedding] = (),
+    embeddings: Sequence[ExLlamaV2MMEmbedding],
 ) -> PromptBatch:
     """Encode prompts; embeddings, if any, one for each prompt, replace the placeholder.
 
@@ -147,8 +147,9 @@ def left_padding(
         padding = -position_offsets.view(-1).long().expand(rows)
     if input_mask is not None:
         hidden = input_mask[:, :width].expand(rows, -1) < _HIDDEN
-        padding = hidden.long().cumprod(dim=1).sum(dim=1) if position_offsets is None else padding
-        if not torch.equal(hidden.sum(dim=1), padding) or not torch.equal(hidden.long().cumprod(1).sum(1), padding):
+        leading = hidden.long().cumprod(dim=1).sum(dim=1)
+        padding = leading if position_offsets is None else padding
+        if not (torch.equal(hidden.sum(dim=1), padding) and torch.equal(leading, padding)):
             raise GenerationError("input_mask and position_offsets may only hide padding on the left of each prompt")
     if (padding < 0).any() or (padding >= width).any():
         raise GenerationError(f"position_offsets must be minus the padding of each row, not {(-padding).tolist()}")

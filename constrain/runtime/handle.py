@@ -150,7 +150,7 @@ class Handle:
             wake.clear()
         return self._finished()
 
-    def _listen(self, wanted: Callable[[], bool] = lambda: True) -> asyncio.Event:
+    def _listen(self, wanted: Callable[[], bool]) -> asyncio.Event:
         """Return an event of the running loop that is set on every change for which ``wanted()`` is true."""
         loop, wake = asyncio.get_running_loop(), asyncio.Event()
 

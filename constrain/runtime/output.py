@@ -141,12 +141,8 @@ class HeldText:
         if self._detokenizer.complete:
             self._add(text)
 
-    def search(self, stop: bool = True) -> Stop | Banned | None:
-        """Find a stop string in the held text, or a banned string before it.
-
-        Args:
-            stop: look for stop strings too.
-        """
+    def search(self, stop: bool) -> Stop | Banned | None:
+        """Find a banned string in the held text or, with ``stop``, a stop string with no banned string before it."""
         if not self._searches:
             return None
         ending = _leftmost(self.text, self._stop) if stop else None
@@ -156,8 +152,8 @@ class HeldText:
             return Banned(next(i for i, held in enumerate(self.tokens) if held.end > excluded[0]))
         return None if ending is None else Stop(ending[1], ending[0])
 
-    def undecided(self, stop: bool = True) -> bool:
-        """Return whether a character is incomplete, or a stop or banned string may have begun."""
+    def undecided(self, stop: bool) -> bool:
+        """Return whether a character is incomplete, or a banned (with ``stop``, also a stop) string may have begun."""
         if not self._searches:
             return not self._detokenizer.complete
         if not self._detokenizer.complete or (self._banned and _may_begin(_lower(self.text), self._banned)):

@@ -118,7 +118,7 @@ class PageAllocator:
         """Pages that no sequence uses, in eviction order."""
         return list(self._idle)
 
-    def match_prefix(self, prompt: Sequence[int], root: bytes = _ROOT) -> PrefixMatch:
+    def match_prefix(self, prompt: Sequence[int], root: bytes) -> PrefixMatch:
         """Look up the cached pages of a prompt.
 
         The last token of the prompt is always a cache miss: it has to go through the model to produce logits.

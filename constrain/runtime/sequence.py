@@ -163,7 +163,7 @@ class SequenceState:
         stop = self.request.stop_tokens
         return forced[: next((i for i, token in enumerate(forced) if token in stop), len(forced))]
 
-    def prefetch(self, batch: MaskBatch, token: int | None = None) -> None:
+    def prefetch(self, batch: MaskBatch, token: int | None) -> None:
         """Queue the next mask in a batch, after ``token`` if given; :meth:`take` must get that token next."""
         if not self.constraint.needs_mask(token):
             return

@@ -11,10 +11,10 @@ from typing import Any
 
 import jsonschema
 import jsonschema_rs
-import numpy as np
 import pytest
+from walks import walk
 
-from constrain.engine import CompiledGrammar, Matcher, Vocabulary, allocate_bitmask, compile_json_schema
+from constrain.engine import Vocabulary, compile_json_schema
 
 SCHEMAS = sorted((Path(__file__).parent.parent / "data" / "schemas").glob("*.json"))
 OPTIONS: list[dict[str, Any]] = [
@@ -24,7 +24,6 @@ OPTIONS: list[dict[str, Any]] = [
     {"whitespace": 2, "property_order": "schema"},
     {"whitespace": "any"},
 ]
-STRUCTURE = set(b'{}[]",:')
 
 
 class Number(str):
@@ -65,30 +64,6 @@ def exact_number(text: str) -> int | Decimal:
 def short_number(text: str) -> float:
     """A number with a fraction or an exponent, as an ``int`` if it is one."""
     return int(text[:-2]) if text.endswith(".0") else float(text)
-
-
-def walk(grammar: CompiledGrammar, rng: random.Random, steps: int, structure: float) -> bytes:
-    """Random tokens, with a probability among the structural ones, and then the shortest way to the end."""
-    vocabulary, matcher = grammar.vocabulary, grammar.matcher()
-    document = b""
-    for _ in range(steps):
-        tokens = allowed_tokens(matcher, vocabulary)
-        assert tokens, f"a dead end after {document!r}"
-        few = [token for token in tokens if STRUCTURE & set(vocabulary.token_bytes(token))]
-        token = rng.choice(few if few and rng.random() < structure else tokens)
-        assert matcher.accept(token)
-        if token in vocabulary.eos_token_ids:
-            return document
-        document += vocabulary.token_bytes(token)
-    end = matcher.completion()
-    assert matcher.accept_bytes(end) and matcher.is_accepting(), (document, end)
-    return document + end
-
-
-def allowed_tokens(matcher: Matcher, vocabulary: Vocabulary) -> list[int]:
-    bits = allocate_bitmask(1, vocabulary.size)
-    matcher.fill_bitmask(bits)
-    return list(map(int, np.unpackbits(bits.view(np.uint8), bitorder="little").nonzero()[0]))
 
 
 def respelled(value: Any, rng: random.Random, options: dict[str, Any]) -> Iterable[str]:

@@ -109,7 +109,7 @@ class Sampled:
         probabilities: torch.Tensor,
         reported: Reported,
         side: SideStream,
-        states: torch.Tensor | None = None,
+        states: torch.Tensor | None,
     ) -> None:
         """
         Args:
