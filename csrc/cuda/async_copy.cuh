@@ -16,6 +16,14 @@ __device__ __forceinline__ void copy_async(uint4* to, const void* from, bool val
       : "memory");
 }
 
+// As `copy_async`, through the L1 cache: for what other warps of the multiprocessor copy too.
+__device__ __forceinline__ void copy_async_cached(void* to, const void* from, bool valid) {
+  asm volatile(
+      "cp.async.ca.shared.global [%0], [%1], 16, %2;" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))),
+      "l"(from), "r"(valid ? 16 : 0)
+      : "memory");
+}
+
 // Ends a stage: the copies of this thread since the last call.
 __device__ __forceinline__ void end_stage() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 

@@ -53,9 +53,10 @@ struct LaunchShape {
   dim3 cluster = {1, 1, 1};  // blocks that share their memory, for compute capability 9.0 and later
 };
 
+// The launch of a kernel, whose attributes `attributes` holds.
 template <typename... Parameters>
-void launch(const char* name, void (*kernel)(Parameters...), const LaunchShape& shape, cudaStream_t stream,
-            Parameters... arguments) {
+cudaLaunchConfig_t configure(const char* name, void (*kernel)(Parameters...), const LaunchShape& shape,
+                             cudaStream_t stream, cudaLaunchAttribute (&attributes)[2]) {
   // Without this attribute a block has 48 KiB, static variables included.
   constexpr size_t kSharedByDefault = 32 << 10;
   if (shape.shared_bytes > kSharedByDefault)
@@ -63,7 +64,6 @@ void launch(const char* name, void (*kernel)(Parameters...), const LaunchShape& 
                                     static_cast<int>(shape.shared_bytes)),
                name);
   const bool in_cluster = shape.cluster.x * shape.cluster.y * shape.cluster.z > 1;
-  cudaLaunchAttribute attributes[2]{};
   unsigned count = 0;
   if (shape.may_overlap) {
     attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -80,7 +80,25 @@ void launch(const char* name, void (*kernel)(Parameters...), const LaunchShape& 
   config.stream = stream;
   config.attrs = attributes;
   config.numAttrs = device_attribute(cudaDevAttrComputeCapabilityMajor, name) >= 9 ? count : 0;
+  return config;
+}
+
+template <typename... Parameters>
+void launch(const char* name, void (*kernel)(Parameters...), const LaunchShape& shape, cudaStream_t stream,
+            Parameters... arguments) {
+  cudaLaunchAttribute attributes[2]{};
+  const cudaLaunchConfig_t config = configure(name, kernel, shape, stream, attributes);
   check_cuda(cudaLaunchKernelEx(&config, kernel, arguments...), name);
+}
+
+// Clusters of the shape that the device runs at the same time.
+template <typename... Parameters>
+int count_clusters(const char* name, void (*kernel)(Parameters...), const LaunchShape& shape) {
+  cudaLaunchAttribute attributes[2]{};
+  const cudaLaunchConfig_t config = configure(name, kernel, shape, nullptr, attributes);
+  int clusters = 0;
+  check_cuda(cudaOccupancyMaxActiveClusters(&clusters, kernel, &config), name);
+  return clusters;
 }
 
 }  // namespace constrain::cuda

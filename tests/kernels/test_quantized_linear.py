@@ -58,9 +58,10 @@ def element(record: torch.Tensor, kind: str, row: int, column: int) -> int:
     """The code of a tile's row and column, found as the lanes of a warp find it."""
     quarter, t, within = column // 32, column % 32 // 8, column % 8
     lane, half, pair, second = 4 * (row % 8) + t, within // 4, within % 4 // 2, within % 2
-    words = record[: 16 * 128 * BITS[kind] // 8].view(4, 32, 2, -1)[quarter, lane, half].tolist()
+    codes = record[: 16 * 128 * BITS[kind] // 8].view(-1, 32, 16)  # a lane loads 16 bytes at a time
     if BITS[kind] == 8:
-        return words[4 * pair + 2 * second + row // 8]
+        return int(codes[quarter, lane, 8 * half + 4 * pair + 2 * second + row // 8])
+    words = codes[quarter // 2, lane].view(2, 2, 4)[quarter % 2, half].tolist()
     word = int.from_bytes(bytes(words), "little")
     return word >> 16 * second + 4 * (2 * pair + row // 8) & 15
 

@@ -1,7 +1,7 @@
 """Codes of a few bits in the order in which a GPU's tensor cores take them.
 
 A weight is cut into tiles of 16 outputs, and these into spans of 128 inputs. A span of a tile is a record of bytes:
-codes by quarter (32 inputs) and lane, then scales, then zero points or the scales of smaller groups.
+codes by lane and quarter (32 inputs), then scales, then zero points or the scales of smaller groups.
 ``csrc/cuda/packed/packed.cuh`` has the order in full. Everything here is plain torch, on any device.
 """
 
@@ -154,11 +154,12 @@ def _arrange_codes(codes: torch.Tensor, bits: int) -> torch.Tensor:
     rows, columns = codes.shape
     whole = pad(codes, (0, -columns % SPAN, 0, -rows % TILE))
     tiles, spans = whole.shape[0] // TILE, whole.shape[1] // SPAN
-    # Row halves and rows; spans, quarters, and in these lanes, halves of a lane's words, pairs of inputs, and inputs.
-    split = whole.view(tiles, _HALVES, 8, spans, _QUARTERS, 4, 2, 2, 2)
+    # Row halves and rows; spans, halves of them, their quarters, and in these lanes, halves of what a lane has, pairs of
+    # inputs, and inputs.
+    split = whole.view(tiles, _HALVES, 8, spans, _QUARTERS // 2, 2, 4, 2, 2, 2)
     if bits == 8:
-        return split.permute(0, 3, 4, 2, 5, 6, 7, 8, 1).reshape(tiles, spans, -1)
-    nibbles = split.permute(0, 3, 4, 2, 5, 6, 8, 7, 1)
+        return split.permute(0, 3, 4, 5, 2, 6, 7, 8, 9, 1).reshape(tiles, spans, -1)
+    nibbles = split.permute(0, 3, 4, 2, 6, 5, 7, 9, 8, 1)
     return (nibbles[..., 0] | nibbles[..., 1] << 4).reshape(tiles, spans, -1)
 
 
@@ -168,7 +169,8 @@ def _read_codes(arranged: torch.Tensor, bits: int) -> torch.Tensor:
         split = arranged.reshape(tiles, spans, _QUARTERS, 8, 4, 2, 2, 2, _HALVES).permute(0, 8, 3, 1, 2, 4, 5, 6, 7)
     else:
         nibbles = torch.stack((arranged & 15, arranged >> 4), dim=-1)
-        split = nibbles.reshape(tiles, spans, _QUARTERS, 8, 4, 2, 2, 2, _HALVES).permute(0, 8, 3, 1, 2, 4, 5, 7, 6)
+        arranged = nibbles.reshape(tiles, spans, _QUARTERS // 2, 8, 4, 2, 2, 2, 2, _HALVES)
+        split = arranged.permute(0, 9, 3, 1, 2, 5, 4, 6, 8, 7)
     return split.reshape(tiles * TILE, spans * SPAN)
 
 

@@ -53,38 +53,46 @@ constexpr bool kIsHalf = std::is_same_v<T, __half>;
 // The number whose last bits are an integer's: 1024 as a half, 128 as a bfloat16. With the integer in these bits, it is
 // the sum of both.
 template <typename T>
+constexpr int kCarrier = kIsHalf<T> ? 1024 : 128;
+template <typename T>
 constexpr uint32_t kCarrier2 = kIsHalf<T> ? 0x64006400u : 0x43004300u;
 
-// A kind of codes has `Words`, those of a lane for 32 inputs of two rows, and `operands<T>`, the operand of a tensor
-// core's product for half of them: element i of `a` is a pair of weights of row g (i even) or g + 8, of the first pair
-// of inputs (i < 2) or the second. `zero` is what `offset<T>` makes of a zero point, for each row. Weights of row g + 8
-// are `kTimes<T>` as large as they should be, for which their scales make up. With `kSubscales`, groups of 16 inputs
-// have scales of their own, and `zero` is what `subscales<T>` makes of those of both rows.
+// One of the four words of 16 bytes; `i` is known when this is compiled.
+__device__ __forceinline__ uint32_t word_of(const uint4& words, int i) {
+  return i == 0 ? words.x : i == 1 ? words.y : i == 2 ? words.z : words.w;
+}
+
+// A kind of codes has `operands<T>`: of the 16 bytes of a lane, which serve kSteps products of a tensor core, the
+// operand of one. Element i of `a` is a pair of weights of row g (i even) or g + 8, of the first pair of inputs (i < 2)
+// or the second. Weights of row g + 8 are `kTimes<T>` as large as they should be, for which their scales make up.
+// Where `kCarries<T>`, operands hold more than the weights: `carried<T>` for the zero point of a row. With
+// `kSubscales`, groups of 16 inputs have scales of their own, which `subscales<T>` brings to the form of `scale`.
 
 // Nibbles of a word from the lowest: element 0 to 3 of the first of each pair, then of the second.
 struct Int4Codes {
-  using Words = uint2;
   static constexpr Codes kCodes = Codes::int4;
+  static constexpr int kSteps = 4;
   static constexpr bool kSubscales = false;
   static constexpr int kMiddle = 8;
+  template <typename T, bool kZeros>
+  static constexpr bool kCarries = true;
   // The ten bits of a half's mantissa have room for the second nibble where it is.
   template <typename T>
   static constexpr int kTimes = kIsHalf<T> ? 16 : 1;
 
   template <typename T>
-  static __device__ __forceinline__ uint32_t offset(int zero, int row) {
-    return zero * (row == 0 ? 1 : kTimes<T>)*0x00010001u | kCarrier2<T>;
+  static __device__ __forceinline__ float carried(int zero, int row) {
+    return kCarrier<T> + zero * (row == 0 ? 1 : kTimes<T>);
   }
 
-  template <typename T, bool kZeros>
-  static __device__ __forceinline__ void operands(const Words& words, int half, const uint32_t (&zero)[2],
+  template <typename T>
+  static __device__ __forceinline__ void operands(const uint4& words, int step, const uint32_t (&)[2],
                                                   uint32_t (&a)[4]) {
-    const uint32_t word = half == 0 ? words.x : words.y;
+    const uint32_t word = word_of(words, step);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const bool high = i % 2 == 1 && kTimes<T> != 1;
-      const uint32_t nibbles = merge(word >> 4 * (high ? i - 1 : i), high ? 0x00f000f0u : 0x000f000fu, kCarrier2<T>);
-      a[i] = subtract2<T>(nibbles, zero[i % 2]);
+      a[i] = merge(word >> 4 * (high ? i - 1 : i), high ? 0x00f000f0u : 0x000f000fu, kCarrier2<T>);
     }
   }
 };
@@ -92,83 +100,77 @@ struct Int4Codes {
 // Bytes of a word from the lowest: of rows g and g + 8 the first of a pair, of both rows the second. A word for each
 // pair.
 struct Int8Codes {
-  using Words = uint4;
   static constexpr Codes kCodes = Codes::int8;
+  static constexpr int kSteps = 2;
   static constexpr bool kSubscales = false;
   static constexpr int kMiddle = 128;
+  template <typename T, bool kZeros>
+  static constexpr bool kCarries = kIsHalf<T> || kZeros;
   template <typename T>
   static constexpr int kTimes = 1;
+
   template <typename T>
-  static __device__ __forceinline__ uint32_t offset(int zero, int) {
-    if constexpr (kIsHalf<T>) return zero * 0x00010001u | kCarrier2<T>;
-    const float value = zero - kMiddle;
-    return pack2<T>(value, value);
+  static __device__ __forceinline__ float carried(int zero, int) {
+    return zero + (kIsHalf<T> ? kCarrier<T> : -kMiddle);
   }
 
   // A bfloat16 has room for seven bits beside 128; the eighth decides whether 128 or 256 is subtracted.
-  template <typename T, bool kZeros>
-  static __device__ __forceinline__ uint32_t pair(uint32_t word, int row, uint32_t zero) {
+  template <typename T>
+  static __device__ __forceinline__ uint32_t pair(uint32_t word, int row) {
     const uint32_t bytes = word >> 8 * row;
-    if constexpr (kIsHalf<T>) return subtract2<T>(merge(bytes, 0x00ff00ffu, kCarrier2<T>), zero);
-    const uint32_t value = subtract2<T>(merge(bytes, 0x007f007fu, kCarrier2<T>), flip(bytes, 0x00800080u, 0x43804380u));
-    return kZeros ? subtract2<T>(value, zero) : value;
+    if constexpr (kIsHalf<T>) return merge(bytes, 0x00ff00ffu, kCarrier2<T>);
+    return subtract2<T>(merge(bytes, 0x007f007fu, kCarrier2<T>), flip(bytes, 0x00800080u, 0x43804380u));
   }
 
-  template <typename T, bool kZeros>
-  static __device__ __forceinline__ void operands(const Words& words, int half, const uint32_t (&zero)[2],
+  template <typename T>
+  static __device__ __forceinline__ void operands(const uint4& words, int step, const uint32_t (&)[2],
                                                   uint32_t (&a)[4]) {
-    const uint32_t word[2] = {half == 0 ? words.x : words.z, half == 0 ? words.y : words.w};
 #pragma unroll
-    for (int i = 0; i < 4; ++i) a[i] = pair<T, kZeros>(word[i / 2], i % 2, zero[i % 2]);
+    for (int i = 0; i < 4; ++i) a[i] = pair<T>(word_of(words, step * 2 + i / 2), i % 2);
+  }
+};
+
+// Codes without zero points, all of whose weights are as large as they should be.
+struct FloatCodes {
+  static constexpr bool kSubscales = false;
+  static constexpr int kMiddle = 0;
+  template <typename T, bool kZeros>
+  static constexpr bool kCarries = false;
+  template <typename T>
+  static constexpr int kTimes = 1;
+
+  template <typename T>
+  static __device__ __forceinline__ float carried(int, int) {
+    return 0;
   }
 };
 
 // As integers of eight bits. Exponent and mantissa are moved to the places of those of T, subnormal numbers included;
 // the product with a power of two makes up for the difference of the exponents' biases.
-struct Float8Codes {
-  using Words = uint4;
+struct Float8Codes : FloatCodes {
   static constexpr Codes kCodes = Codes::float8;
-  static constexpr bool kSubscales = false;
-  static constexpr int kMiddle = 0;
-  template <typename T>
-  static constexpr int kTimes = 1;
-
-  template <typename T>
-  static __device__ __forceinline__ uint32_t offset(int, int) {
-    return 0;
-  }
+  static constexpr int kSteps = 2;
 
   template <typename T>
   static __device__ __forceinline__ uint32_t pair(uint32_t word, int row) {
     constexpr int kShift = kIsHalf<T> ? 7 : 4;  // of the mantissa's end, from 0
     constexpr uint32_t kMagnitude = 0x007f007fu << kShift, kBias = kIsHalf<T> ? 0x5c005c00u : 0x7b807b80u;
     const uint32_t magnitude = (row == 0 ? word << kShift : word >> (8 - kShift)) & kMagnitude;
-    const uint32_t sign = (row == 0 ? word << 8 : word) & 0x80008000u;
-    return multiply2<T>(magnitude | sign, kBias);
+    return multiply2<T>(merge(row == 0 ? word << 8 : word, 0x80008000u, magnitude), kBias);
   }
 
-  template <typename T, bool kZeros>
-  static __device__ __forceinline__ void operands(const Words& words, int half, const uint32_t (&)[2],
+  template <typename T>
+  static __device__ __forceinline__ void operands(const uint4& words, int step, const uint32_t (&)[2],
                                                   uint32_t (&a)[4]) {
-    const uint32_t word[2] = {half == 0 ? words.x : words.z, half == 0 ? words.y : words.w};
 #pragma unroll
-    for (int i = 0; i < 4; ++i) a[i] = pair<T>(word[i / 2], i % 2);
+    for (int i = 0; i < 4; ++i) a[i] = pair<T>(word_of(words, step * 2 + i / 2), i % 2);
   }
 };
 
 // As integers of four bits, and to floats as those of eight bits are.
-struct Float4Codes {
-  using Words = uint2;
+struct Float4Codes : FloatCodes {
   static constexpr Codes kCodes = Codes::float4;
-  static constexpr bool kSubscales = false;
-  static constexpr int kMiddle = 0;
-  template <typename T>
-  static constexpr int kTimes = 1;
-
-  template <typename T>
-  static __device__ __forceinline__ uint32_t offset(int, int) {
-    return 0;
-  }
+  static constexpr int kSteps = 4;
 
   // A pair with the exponents' bias of T.
   template <typename T>
@@ -177,15 +179,15 @@ struct Float4Codes {
     constexpr uint32_t kMagnitude = 0x00070007u << kShift;
     const int places = kShift - 4 * i;
     const uint32_t magnitude = (places >= 0 ? word << places : word >> -places) & kMagnitude;
-    return magnitude | (word << (12 - 4 * i) & 0x80008000u);
+    return merge(word << (12 - 4 * i), 0x80008000u, magnitude);
   }
 
-  template <typename T, bool kZeros>
-  static __device__ __forceinline__ void operands(const Words& words, int half, const uint32_t (&)[2],
+  template <typename T>
+  static __device__ __forceinline__ void operands(const uint4& words, int step, const uint32_t (&)[2],
                                                   uint32_t (&a)[4]) {
     constexpr uint32_t kBias = kIsHalf<T> ? 0x74007400u : 0x7e807e80u;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) a[i] = multiply2<T>(bits<T>(half == 0 ? words.x : words.y, i), kBias);
+    for (int i = 0; i < 4; ++i) a[i] = multiply2<T>(bits<T>(word_of(words, step), i), kBias);
   }
 };
 
@@ -208,11 +210,11 @@ struct ScaledFloat4Codes : Float4Codes {
     scale[1] = __byte_perm(both, 0, 0x3232);
   }
 
-  template <typename T, bool kZeros>
-  static __device__ __forceinline__ void operands(const Words& words, int half, const uint32_t (&scale)[2],
+  template <typename T>
+  static __device__ __forceinline__ void operands(const uint4& words, int step, const uint32_t (&scale)[2],
                                                   uint32_t (&a)[4]) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) a[i] = multiply2<T>(bits<T>(half == 0 ? words.x : words.y, i), scale[i % 2]);
+    for (int i = 0; i < 4; ++i) a[i] = multiply2<T>(bits<T>(word_of(words, step), i), scale[i % 2]);
   }
 };
 

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cstdint>
 
 #include "cuda/async_copy.cuh"
@@ -26,9 +28,9 @@ constexpr int kManyBlocks = 2;  // that share a multiprocessor, in which neither
 
 // Stages of a ring; as many as let the blocks of a multiprocessor have their shared memory.
 template <typename Format, int kColumns>
-constexpr int kManyDepth = sizeof(typename Format::Words) == 16 ? 2
-                           : kColumns <= 2                      ? 4
-                                                                : 3;
+constexpr int kManyDepth = Format::kSteps == 2 ? 2
+                           : kColumns <= 2     ? 4
+                                               : 3;
 
 // Waits for the threads of a team, whose number is 0 or 1.
 __device__ __forceinline__ void synchronize_team(int team) {
@@ -40,6 +42,10 @@ __device__ __forceinline__ void synchronize_team(int team) {
 
 // Index of a chunk of a row of x, swizzled so that the lanes of a load use different banks.
 __device__ __forceinline__ int place_chunk(int row, int chunk) { return row * kSpanChunks + (chunk ^ (row % 2 * 4)); }
+
+__device__ __forceinline__ float4 add4(const float4& x, const float4& y) {
+  return make_float4(x.x + y.x, x.y + y.y, x.z + y.z, x.w + y.w);
+}
 
 // A block computes eight tiles of outputs for 8 * kColumns rows, over the spans that it does not leave to the other
 // blocks of its cluster. Where gated, each warp has the same tile of both matrices. Two teams of warps take turns at
@@ -119,9 +125,9 @@ __global__ void __launch_bounds__(kManyThreads, kManyBlocks) multiply_many_rows(
     fetch_rows(previous);
     const uint8_t* stage = ring + slot * stage_bytes;
     const auto* columns = reinterpret_cast<const uint4*>(stage + record_bytes);
-    multiply_span<T, Format, kManyTiles, kColumns>(sum, stage + own_records, layout, lane, [&](int quarter, int n) {
-      return columns[place_chunk(n * kRowsOfProduct + group, quarter * 4 + member)];
-    });
+    multiply_span<T, Format, false, kManyTiles, kColumns>(
+        sum, stage + own_records, layout.bytes, layout, lane,
+        [&](int quarter, int n) { return columns[place_chunk(n * kRowsOfProduct + group, quarter * 4 + member)]; });
     slot = slot == kDepth - 1 ? 0 : slot + 1;
   }
 
@@ -142,37 +148,51 @@ __global__ void __launch_bounds__(kManyThreads, kManyBlocks) multiply_many_rows(
   }
   synchronize_cluster();
   const int all = p.gated ? p.weight.outputs / 2 : p.weight.outputs;
-  const int block_outputs = kPackedTile * (p.gated ? kTileWarps : kBlockTiles);
+  const int block_outputs = kPackedTile * (p.gated ? kTileWarps : kBlockTiles), packs = block_outputs / 4;
   const auto total = [&](int row, int place) {
-    float values[kMostClusterBlocks][kSpanWarps] = {};  // all are on their way before the first is added
+    float4 values[kMostClusterBlocks][kSpanWarps];  // all are on their way before the first is added
 #pragma unroll
     for (int block = 0; block < kMostClusterBlocks; ++block) {
       if (block >= splits) continue;
 #pragma unroll
       for (int t = 0; t < kSpanWarps; ++t)
-        values[block][t] = *in_block(sums + (t * kRows + row) * kSumStride + place, block);
+        values[block][t] =
+            *in_block(reinterpret_cast<const float4*>(sums + (t * kRows + row) * kSumStride + place), block);
     }
-    float value = 0;
+    float4 value{};
 #pragma unroll
     for (int block = 0; block < kMostClusterBlocks; ++block) {
+      if (block >= splits) continue;
 #pragma unroll
-      for (int t = 0; t < kSpanWarps; ++t) value += values[block][t];
+      for (int t = 0; t < kSpanWarps; ++t) value = add4(value, values[block][t]);
     }
     return value;
   };
-  for (int i = rank * kManyThreads + threadIdx.x; i < block_outputs * kRows; i += splits * kManyThreads) {
-    const int place = i % block_outputs, row = i / block_outputs;
+  for (int i = rank * kManyThreads + threadIdx.x; i < packs * kRows; i += splits * kManyThreads) {
+    const int place = i % packs * 4, row = i / packs;
     const int output = block_tile * kPackedTile + place;
     if (output >= all || first_row + row >= p.rows) continue;
-    finish<T>(p, output, first_row + row, total(row, place), p.gated ? total(row, place + block_outputs) : 0.0f);
+    const float4 first = total(row, place), second = p.gated ? total(row, place + block_outputs) : float4{};
+    finish4<T>(p, output, all, first_row + row, first, second);
   }
   synchronize_cluster();  // the others may still read this block's sums
 }
 
-// Blocks that share the spans of the same tiles, where the device has clusters: as many as run at the same time.
-inline int span_splits(int blocks, int spans) {
-  const int slots = device_attribute(cudaDevAttrMultiProcessorCount, kPackedName) * kManyBlocks;
-  return std::clamp(slots / blocks, 1, std::min(kMostClusterBlocks, (spans + kSpanWarps - 1) / kSpanWarps));
+// Clusters of each number of blocks that run at the same time, or 0 where that is not known yet: of one kernel, of
+// which a multiprocessor has room for equally many blocks in all launches.
+using ClusterCounts = std::array<std::atomic<int>, kMostClusterBlocks + 1>;
+
+// Divides the work of each block of a launch (in x and z) among a cluster of blocks (in y), at most `most` and as many
+// as let all clusters run at the same time: the last would take as long as all others together.
+template <typename... Parameters>
+void split_spans(LaunchShape& shape, int most, ClusterCounts& counts, void (*kernel)(Parameters...)) {
+  const int needed = shape.grid.x * shape.grid.z;
+  for (int splits = std::min(most, kMostClusterBlocks); splits > 1; --splits) {
+    shape.cluster.y = shape.grid.y = splits;
+    if (counts[splits] == 0) counts[splits] = count_clusters(kPackedName, kernel, shape);
+    if (counts[splits] >= needed) return;
+  }
+  shape.cluster.y = shape.grid.y = 1;
 }
 
 template <typename T, typename Format, int kColumns>
@@ -180,12 +200,14 @@ void launch_many_rows(const PackedProduct& p, cudaStream_t stream) {
   constexpr int kRows = kColumns * kRowsOfProduct;
   const int per_block = p.gated ? kTileWarps * 2 : kBlockTiles;
   const int blocks = (p.weight.tiles() + per_block - 1) / per_block, row_blocks = (p.rows + kRows - 1) / kRows;
-  const int splits = span_splits(blocks * row_blocks, p.weight.spans());
+  const int slots = device_attribute(cudaDevAttrMultiProcessorCount, kPackedName) * kManyBlocks;
   const size_t stage = size_t{kBlockTiles} * p.weight.shape.bytes() + kRows * kPackedSpan * 2;
   const size_t ring = stage * kManyDepth<Format, kColumns> * kSpanWarps;
   const size_t sums = sizeof(float) * kSpanWarps * kRows * kSumStride;
-  LaunchShape shape{dim3(blocks, splits, row_blocks), kManyThreads, std::max(ring, sums)};
-  shape.cluster = dim3(1, splits, 1);
+  LaunchShape shape{dim3(blocks, 1, row_blocks), kManyThreads, std::max(ring, sums)};
+  static ClusterCounts counts;
+  split_spans(shape, std::min(slots / (blocks * row_blocks), (p.weight.spans() + kSpanWarps - 1) / kSpanWarps), counts,
+              multiply_many_rows<T, Format, kColumns>);
   launch(kPackedName, multiply_many_rows<T, Format, kColumns>, shape, stream, p);
 }
 

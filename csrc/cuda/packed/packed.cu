@@ -23,14 +23,14 @@ __global__ void __launch_bounds__(kUnpackWarps* kWarp) unpack_records(Unpacking 
   for (int quarter = 0; quarter < kQuarters; ++quarter) {
     const int input = span * kPackedSpan + quarter * 32 + t * 8;
     const int place = quarter * 32 / Format::kGroup * 8 + g;
-    uint32_t zero[2];
-    load_zeros<T>(record, layout, place, zero);
-    load_subscales<T>(record, layout, quarter, lane, zero);
-    const float2 scale = load_scales<T>(record, layout, place);
-    const auto words = load_codes<Format>(record, quarter, lane);
+    uint32_t subscale[2] = {};
+    load_subscales<T>(record, layout, quarter, lane, subscale);
+    const float2 scale = load_scales<T>(record, layout, place), carried = load_carried<T>(record, layout, place);
+    const uint4 words = load_codes(record, quarter * 2 / Format::kSteps, lane);
     uint32_t a[2][4];
 #pragma unroll
-    for (int half = 0; half < 2; ++half) Format::template operands<T, Format::kZeros>(words, half, zero, a[half]);
+    for (int half = 0; half < 2; ++half)
+      Format::template operands<T>(words, (quarter * 2 + half) % Format::kSteps, subscale, a[half]);
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
       const int output = blockIdx.x * kPackedTile + g + row * 8;
@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(kUnpackWarps* kWarp) unpack_records(Unpacking 
       float values[8];
       unpack8<T>(make_uint4(a[0][row], a[0][row + 2], a[1][row], a[1][row + 2]), values);
 #pragma unroll
-      for (float& value : values) value *= row == 0 ? scale.x : scale.y;
+      for (float& value : values) value = (value - (row == 0 ? carried.x : carried.y)) * (row == 0 ? scale.x : scale.y);
       *reinterpret_cast<uint4*>(static_cast<T*>(p.out) + int64_t{output} * p.weight.inputs + input) = pack8<T>(values);
     }
   }

@@ -5,8 +5,8 @@
 // of its groups, then a byte for each group if it has any. Records of a tile follow one another, so a warp reads memory
 // in order. Rows and inputs that fill up the last tile and span have scales of zero.
 //
-//   codes   (quarter, lane, bytes): of each quarter of the span, which is 32 inputs, lane 4 g + t has the codes of rows
-//           g and g + 8 at the inputs 8 t to 8 t + 7
+//   codes   (part, lane, 16): of each quarter of the span, which is 32 inputs, lane 4 g + t has the codes of rows g and
+//           g + 8 at the inputs 8 t to 8 t + 7; a part is one quarter of codes of eight bits, or two of four
 //   scales  (group, 8, 2): rows g and g + 8 side by side
 //   bytes   (group, 8, 2): likewise; zero points of integers, or scales of their own of groups of 16 floats
 #pragma once

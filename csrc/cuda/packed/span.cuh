@@ -12,12 +12,14 @@ namespace constrain::cuda {
 
 constexpr int kRowsOfProduct = 8;  // as a tensor core's product takes them
 constexpr int kChunk = 16;         // bytes of an asynchronous copy
+constexpr int kStepInputs = 16;    // of a tensor core's product
+constexpr int kSteps = kPackedSpan / kStepInputs;
 
 // Where a record's parts are, from its form.
 template <typename Format>
 struct RecordLayout {
   static constexpr int kGroups = kPackedSpan / Format::kGroup;
-  static constexpr int kCodeBytes = sizeof(typename Format::Words) * kWarp * kQuarters;
+  static constexpr int kCodeBytes = kSteps / Format::kSteps * kWarp * kChunk;
 
   static constexpr int kByteGroups = Format::kSubscales ? kPackedSpan / kSubgroup : Format::kZeros ? kGroups : 0;
 
@@ -44,13 +46,27 @@ __device__ __forceinline__ float2 load_scales(const uint8_t* record, const Recor
   return scale;
 }
 
+// What the operands of rows g and g + 8 of a tile hold in addition to the weights of a group.
 template <typename T, typename Format>
-__device__ __forceinline__ void load_zeros(const uint8_t* record, const RecordLayout<Format>& layout, int place,
-                                           uint32_t (&zero)[2]) {
+__device__ __forceinline__ float2 load_carried(const uint8_t* record, const RecordLayout<Format>& layout, int place) {
   uint32_t pair = Format::kMiddle * 0x0101u;
   if constexpr (Format::kZeros) pair = reinterpret_cast<const uint16_t*>(record + layout.zeros_at)[place];
-  zero[0] = Format::template offset<T>(pair & 255, 0);
-  zero[1] = Format::template offset<T>(pair >> 8, 1);
+  return {Format::template carried<T>(pair & 255, 0), Format::template carried<T>(pair >> 8, 1)};
+}
+
+// As pairs of T, which hold them exactly.
+template <typename T, typename Format>
+__device__ __forceinline__ void load_extra(const uint8_t* record, const RecordLayout<Format>& layout, int place,
+                                           uint32_t (&extra)[2]) {
+  const float2 carried = load_carried<T>(record, layout, place);
+  extra[0] = pack2<T>(carried.x, carried.x);
+  extra[1] = pack2<T>(carried.y, carried.y);
+}
+
+template <typename T>
+__device__ __forceinline__ void subtract_extra(uint32_t (&a)[4], const uint32_t (&extra)[2]) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) a[i] = subtract2<T>(a[i], extra[i % 2]);
 }
 
 // Scales of the 16 inputs of a quarter among which a lane has eight, for rows g and g + 8, where the codes have such.
@@ -63,64 +79,102 @@ __device__ __forceinline__ void load_subscales(const uint8_t* record, const Reco
   }
 }
 
-// The 32 inputs of a quarter that a lane holds of rows g and g + 8 of a tile, as operands of two tensor core products.
-template <typename Format>
-__device__ __forceinline__ typename Format::Words load_codes(const uint8_t* record, int quarter, int lane) {
-  return reinterpret_cast<const typename Format::Words*>(record)[quarter * kWarp + lane];
+// Codes of a lane for Format::kSteps products: the n-th 16 bytes.
+__device__ __forceinline__ uint4 load_codes(const uint8_t* record, int n, int lane) {
+  return reinterpret_cast<const uint4*>(record)[n * kWarp + lane];
 }
 
-// sum += tiles @ columns.T over a span. Of tile m, whose record is at m * layout.bytes, the lane 4 g + t gets outputs g
+// sum += tiles @ columns.T over a span. Of tile m, whose record is at m * tile_bytes, the lane 4 g + t gets outputs g
 // and g + 8 of the rows 2 t and 2 t + 1 of each eight. `columns(quarter, n)` returns the lane's 16 bytes, at 8 t, of
-// row g of the n-th eight rows. Scales multiply the sums of a group, so that the weights are rounded nowhere.
-template <typename T, typename Format, int kTiles, int kColumns, typename Columns>
-__device__ __forceinline__ void multiply_span(float (&sum)[kTiles][kColumns][4], const uint8_t* records,
+// row g of the n-th eight rows. Scales multiply the sums of a group, so that the weights are rounded nowhere. What the
+// operands carry beside the weights is subtracted from them, or with `kFold` there too, times the sums of the rows.
+template <typename T, typename Format, bool kFold, int kTiles, int kColumns, typename Columns>
+__device__ __forceinline__ void multiply_span(float (&sum)[kTiles][kColumns][4], const uint8_t* records, int tile_bytes,
                                               const RecordLayout<Format>& layout, int lane, const Columns& columns) {
-  constexpr int kGroupQuarters = Format::kGroup / 32;
+  constexpr int kGroupSteps = Format::kGroup / kStepInputs;
+  constexpr bool kCarries = Format::template kCarries<T, Format::kZeros>, kFolds = kCarries && kFold;
+  constexpr uint32_t kOne2 = kIsHalf<T> ? 0x3c003c00u : 0x3f803f80u;
+  uint4 words[kTiles], x[kColumns];
+  uint32_t scale[kTiles][2] = {};
 #pragma unroll
   for (int group = 0; group < layout.kGroups; ++group) {
     const int place = group * 8 + lane / 4;
-    float part[kTiles][kColumns][4] = {};
-    uint32_t zero[kTiles][2];
+    float part[kTiles][kColumns][4] = {}, rows[kColumns][4] = {};
+    uint32_t extra[kTiles][2];
 #pragma unroll
-    for (int m = 0; m < kTiles; ++m) load_zeros<T>(records + m * layout.bytes, layout, place, zero[m]);
+    for (int m = 0; m < kTiles; ++m) load_extra<T>(records + m * tile_bytes, layout, place, extra[m]);
 #pragma unroll
-    for (int quarter = group * kGroupQuarters; quarter < (group + 1) * kGroupQuarters; ++quarter) {
-      uint4 x[kColumns];
+    for (int step = group * kGroupSteps; step < (group + 1) * kGroupSteps; ++step) {
 #pragma unroll
-      for (int n = 0; n < kColumns; ++n) x[n] = columns(quarter, n);
+      for (int n = 0; n < kColumns; ++n) {
+        if (step % 2 == 0) x[n] = columns(step / 2, n);
+        const uint32_t b[2] = {step % 2 == 0 ? x[n].x : x[n].z, step % 2 == 0 ? x[n].y : x[n].w};
+        if constexpr (kFolds) multiply_add<T>(rows[n], {kOne2, kOne2, kOne2, kOne2}, b);
+      }
 #pragma unroll
       for (int m = 0; m < kTiles; ++m) {
-        const auto words = load_codes<Format>(records + m * layout.bytes, quarter, lane);
-        load_subscales<T>(records + m * layout.bytes, layout, quarter, lane, zero[m]);
-        uint32_t first[4], second[4];
-        Format::template operands<T, Format::kZeros>(words, 0, zero[m], first);
-        Format::template operands<T, Format::kZeros>(words, 1, zero[m], second);
+        const uint8_t* record = records + m * tile_bytes;
+        if (step % Format::kSteps == 0) words[m] = load_codes(record, step / Format::kSteps, lane);
+        if (step % 2 == 0) load_subscales<T>(record, layout, step / 2, lane, scale[m]);
+        uint32_t a[4];
+        Format::template operands<T>(words[m], step % Format::kSteps, scale[m], a);
+        if constexpr (kCarries && !kFold) subtract_extra<T>(a, extra[m]);
 #pragma unroll
-        for (int n = 0; n < kColumns; ++n) multiply_add<T>(part[m][n], first, {x[n].x, x[n].y});
-#pragma unroll
-        for (int n = 0; n < kColumns; ++n) multiply_add<T>(part[m][n], second, {x[n].z, x[n].w});
+        for (int n = 0; n < kColumns; ++n)
+          multiply_add<T>(part[m][n], a, {step % 2 == 0 ? x[n].x : x[n].z, step % 2 == 0 ? x[n].y : x[n].w});
       }
     }
 #pragma unroll
     for (int m = 0; m < kTiles; ++m) {
-      const float2 scale = load_scales<T>(records + m * layout.bytes, layout, place);
+      const float2 factor = load_scales<T>(records + m * tile_bytes, layout, place);
+      const float2 carried = load_carried<T>(records + m * tile_bytes, layout, place);
 #pragma unroll
       for (int n = 0; n < kColumns; ++n) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) sum[m][n][i] += part[m][n][i] * (i < 2 ? scale.x : scale.y);
+        for (int i = 0; i < 4; ++i) {
+          float value = part[m][n][i];
+          if constexpr (kFolds) value -= (i < 2 ? carried.x : carried.y) * rows[n][i];
+          sum[m][n][i] += value * (i < 2 ? factor.x : factor.y);
+        }
       }
     }
   }
 }
 
-// One output of a row, from its sums over the inputs: of the gate and the other matrix where gated.
+// One output of a row without the residual, from its sums over the inputs: of the gate and the other matrix where
+// gated.
+template <typename T>
+__device__ __forceinline__ float activate(const PackedProduct& p, int output, float first, float second) {
+  const T* bias = static_cast<const T*>(p.bias);
+  const float value = first + (bias ? to_float(bias[output]) : 0.0f);
+  if (!p.gated) return value;
+  return gated(value, second + (bias ? to_float(bias[p.weight.outputs / 2 + output]) : 0.0f), p.gate);
+}
+
 template <typename T>
 __device__ __forceinline__ void finish(const PackedProduct& p, int output, int row, float first, float second) {
-  const T* bias = static_cast<const T*>(p.bias);
-  float value = first + (bias ? to_float(bias[output]) : 0.0f);
-  if (p.gated) value = gated(value, second + (bias ? to_float(bias[p.weight.outputs / 2 + output]) : 0.0f), p.gate);
+  float value = activate<T>(p, output, first, second);
   if (p.residual) value += to_float(static_cast<const T*>(p.residual)[row * p.residual_stride + output]);
   static_cast<T*>(p.out)[row * p.out_stride + output] = from_float<T>(value);
+}
+
+// Those of four outputs of `all`, of which all are read before any is written.
+template <typename T>
+__device__ __forceinline__ void finish4(const PackedProduct& p, int output, int all, int row, const float4& first,
+                                        const float4& second) {
+  const float firsts[4] = {first.x, first.y, first.z, first.w}, seconds[4] = {second.x, second.y, second.z, second.w};
+  const T* residual = static_cast<const T*>(p.residual) + row * p.residual_stride + output;
+  float values[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if (output + i >= all) continue;
+    values[i] = p.residual ? to_float(residual[i]) : 0.0f;
+    values[i] += activate<T>(p, output + i, firsts[i], seconds[i]);
+  }
+  T* out = static_cast<T*>(p.out) + row * p.out_stride + output;
+#pragma unroll
+  for (int i = 0; i < 4; ++i)
+    if (output + i < all) out[i] = from_float<T>(values[i]);
 }
 
 }  // namespace constrain::cuda
