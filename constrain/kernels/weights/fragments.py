@@ -154,7 +154,7 @@ def _arrange_codes(codes: torch.Tensor, bits: int) -> torch.Tensor:
     rows, columns = codes.shape
     whole = pad(codes, (0, -columns % SPAN, 0, -rows % TILE))
     tiles, spans = whole.shape[0] // TILE, whole.shape[1] // SPAN
-    # Row halves and rows; spans, halves of them, their quarters, and in these lanes, halves of what a lane has, pairs of
+    # Row halves and rows; spans, their halves and quarters, and in these lanes, halves of what a lane has, pairs of
     # inputs, and inputs.
     split = whole.view(tiles, _HALVES, 8, spans, _QUARTERS // 2, 2, 4, 2, 2, 2)
     if bits == 8:

@@ -26,17 +26,8 @@ __device__ __forceinline__ void publish_barriers() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
-__device__ __forceinline__ void arrive(uint32_t barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
-}
-
 __device__ __forceinline__ void arrive_expecting(uint32_t barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
-}
-
-// Arrives when the asynchronous copies of this thread, other than bulk copies, have.
-__device__ __forceinline__ void arrive_with_copies(uint32_t barrier) {
-  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
 
 // Waits until the phase of this parity, of which the first is 0, has completed.
@@ -52,13 +43,6 @@ __device__ __forceinline__ void wait_for_phase(uint32_t barrier, uint32_t parity
       "}\n" ::"r"(barrier),
       "r"(parity)
       : "memory");
-}
-
-// Lets the engines of copies and of matrix products see what this thread has written to shared memory.
-__device__ __forceinline__ void publish_writes() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-#endif
 }
 
 // Copies `bytes`, a multiple of 16, between addresses that are multiples of 16.

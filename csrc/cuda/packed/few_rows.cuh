@@ -14,7 +14,6 @@ namespace constrain::cuda {
 constexpr const char* kPackedName = "packed product";
 constexpr int kFewWarps = 8;
 constexpr int kFewThreads = kFewWarps * kWarp;
-
 constexpr int kFewResident = 3;                                         // most blocks on a multiprocessor
 constexpr int kFewStages = 2;                                           // of a warp's ring
 constexpr int kFewItemSums = kFewWarps * kPackedTile * kRowsOfProduct;  // of a tile
@@ -38,19 +37,20 @@ struct FewPlan {
   // Three blocks to a multiprocessor where that gives each item its own; otherwise two or one, which take turns.
   bool arrange(const PackedProduct& p, int tiles) {
     const int items = p.weight.tiles() / tiles, most = rows + (p.norm_weight != nullptr) > 4 ? 1 : 2;
-    if (items > 2 * processors_ && items <= 3 * processors_) {
+    if (items > 2 * processors_ && items <= kFewResident * processors_) {
       for (spans = most; spans > 0; --spans)
-        if (fits(p, tiles, 3)) return blocks = items;
+        if (fits(p, tiles, kFewResident, items)) return true;
     }
     for (spans = most; spans > 0; --spans) {
       for (int resident = 2; resident > 0; --resident)
-        if (fits(p, tiles, resident)) return blocks = std::min(items, resident * processors_);
+        if (fits(p, tiles, resident, items)) return true;
     }
     return false;
   }
 
-  bool fits(const PackedProduct& p, int tiles, int resident) {
+  bool fits(const PackedProduct& p, int tiles, int resident, int items) {
     constexpr int kOther = 2 << 10;  // what the driver and static variables take of the memory of a block
+    blocks = std::min(items, resident * processors_);
     tile_bytes = spans * p.weight.shape.bytes();
     row_bytes = spans * kPackedSpan * 2 + 64;
     rows_at = tiles * tile_bytes;

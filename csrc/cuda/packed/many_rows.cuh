@@ -68,40 +68,38 @@ __global__ void __launch_bounds__(kManyThreads, kManyBlocks) multiply_many_rows(
   const int own_records = tile_warp * kManyTiles * layout.bytes;
   uint8_t* ring = reinterpret_cast<uint8_t*>(memory) + team * kDepth * stage_bytes;
 
-  // What is fetched next. A tile or row that is none is not written, so that another may stand in.
-  const uint8_t* records[kManyTiles];
-#pragma unroll
-  for (int m = 0; m < kManyTiles; ++m) {
-    const int64_t record = int64_t{min(tile_of(m), tiles - 1)} * spans + first_span;
-    records[m] = static_cast<const uint8_t*>(p.weight.records) + record * layout.bytes + lane * kChunk;
-  }
+  // What is fetched next. A tile or row that is none is not fetched, and what is made of it not written.
+  const int64_t tile_step = int64_t{p.gated ? tiles / 2 : kTileWarps} * spans * layout.bytes;
+  const int own_tiles = tile_of(0) >= tiles ? 0 : tile_of(1) >= tiles ? 1 : kManyTiles;
+  const uint8_t* record = static_cast<const uint8_t*>(p.weight.records) +
+                          (int64_t{tile_of(0)} * spans + first_span) * layout.bytes + lane * kChunk;
   int left = p.weight.inputs - first_span * kPackedSpan;
   const auto fetch_records = [&](int slot) {
 #pragma unroll
     for (int m = 0; m < kManyTiles; ++m) {
-      const auto* from = reinterpret_cast<const uint4*>(records[m]);
+      if (left <= 0 || m >= own_tiles) continue;
+      const auto* from = reinterpret_cast<const uint4*>(record + m * tile_step);
       auto* to = reinterpret_cast<uint4*>(ring + slot * stage_bytes + own_records + m * layout.bytes) + lane;
-      records[m] += span_step * layout.bytes;
-      if (left <= 0) continue;
       constexpr int kFull = RecordLayout<Format>::kCodeBytes / (kWarp * kChunk);
 #pragma unroll
       for (int i = 0; i < kFull; ++i) copy_async(to + i * kWarp, from + i * kWarp, true);
       if (kFull * kWarp + lane < chunks) copy_async(to + kFull * kWarp, from + kFull * kWarp, true);
     }
+    record += span_step * layout.bytes;
     left -= span_step * kPackedSpan;
   };
   const int chunk = in_team % kSpanChunks, chunk_row = in_team / kSpanChunks;
   int input = first_span * kPackedSpan + chunk * 8;
-  const T* rows[kColumns];
-#pragma unroll
-  for (int n = 0; n < kColumns; ++n)
-    rows[n] = static_cast<const T*>(p.x) + min(first_row + n * kRowsOfProduct + chunk_row, p.rows - 1) * p.x_stride;
+  const int own_row = first_row + chunk_row;
+  const T* row = static_cast<const T*>(p.x) + own_row * p.x_stride;
   const auto fetch_rows = [&](int slot) {
     auto* to = reinterpret_cast<uint4*>(ring + slot * stage_bytes + record_bytes);
-    const bool valid = input < p.weight.inputs;
 #pragma unroll
-    for (int n = 0; n < kColumns; ++n)
-      copy_async(to + place_chunk(n * kRowsOfProduct + chunk_row, chunk), rows[n] + (valid ? input : 0), valid);
+    for (int n = 0; n < kColumns; ++n) {
+      const bool valid = input < p.weight.inputs && own_row + n * kRowsOfProduct < p.rows;
+      const T* from = row + n * kRowsOfProduct * p.x_stride + input;
+      copy_async(to + place_chunk(n * kRowsOfProduct + chunk_row, chunk), valid ? from : p.x, valid);
+    }
     input += span_step * kPackedSpan;
     end_stage();
   };

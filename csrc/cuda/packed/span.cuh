@@ -158,23 +158,24 @@ __device__ __forceinline__ void finish(const PackedProduct& p, int output, int r
   static_cast<T*>(p.out)[row * p.out_stride + output] = from_float<T>(value);
 }
 
-// Those of four outputs of `all`, of which all are read before any is written.
+__device__ __forceinline__ float pick(const float4& values, int i) {
+  return i == 0 ? values.x : i == 1 ? values.y : i == 2 ? values.z : values.w;
+}
+
+// Those of four outputs of `all`, of which the residual is read before any is written.
 template <typename T>
 __device__ __forceinline__ void finish4(const PackedProduct& p, int output, int all, int row, const float4& first,
                                         const float4& second) {
-  const float firsts[4] = {first.x, first.y, first.z, first.w}, seconds[4] = {second.x, second.y, second.z, second.w};
-  const T* residual = static_cast<const T*>(p.residual) + row * p.residual_stride + output;
-  float values[4];
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    if (output + i >= all) continue;
-    values[i] = p.residual ? to_float(residual[i]) : 0.0f;
-    values[i] += activate<T>(p, output + i, firsts[i], seconds[i]);
+  float4 rest{};
+  if (p.residual) {
+    const T* residual = static_cast<const T*>(p.residual) + row * p.residual_stride + output;
+    const auto read = [&](int i) { return output + i < all ? to_float(residual[i]) : 0.0f; };
+    rest = make_float4(read(0), read(1), read(2), read(3));
   }
   T* out = static_cast<T*>(p.out) + row * p.out_stride + output;
-#pragma unroll
-  for (int i = 0; i < 4; ++i)
-    if (output + i < all) out[i] = from_float<T>(values[i]);
+#pragma unroll 1  // the activation is much code
+  for (int i = 0; i < min(4, all - output); ++i)
+    out[i] = from_float<T>(activate<T>(p, output + i, pick(first, i), pick(second, i)) + pick(rest, i));
 }
 
 }  // namespace constrain::cuda
