@@ -1,4 +1,4 @@
-"""Alternatives of a place: the few texts that a grammar allows there, and the tokens that tell them apart.
+"""Alternatives at a point of a text: the few continuations that a grammar allows, and the tokens that tell them apart.
 
 Where an enum, a boolean or a choice is written, the model decides between few texts, but it can write each of them in
 many ways: in as many as there are ways to cut it into tokens. The probability of a text is the sum over all of them.
@@ -50,7 +50,7 @@ class Alternatives:
     """Texts that may be written next.
 
     Attributes:
-        gap: what stands before each text, such as ``": "``.
+        gap: text before each of them, such as ``": "``.
         texts: the texts, as bytes; ``null`` alone if all others are one alternative.
         has_others: whether all other texts are one alternative, the last.
         json_value: whether the texts are JSON values, after which the document goes on, and not the rest of a text.
@@ -90,7 +90,7 @@ class Alternatives:
         """Return the prefix tree of the tokens of all texts, in all tokenizations.
 
         Args:
-            matcher: stands before the place; its state does not change.
+            matcher: has accepted the text before; its state does not change.
             limit: maximum number of nodes.
 
         Raises:
@@ -198,12 +198,12 @@ class TokenTree:
 
 
 def find_alternatives(matcher: Matcher, limit: int, gap: bytes, json_value: bool) -> Alternatives | None:
-    """Find what may be written next; see :meth:`Matcher.alternatives`.
+    """Find the texts that may be written next; see :meth:`Matcher.alternatives`.
 
     Args:
-        matcher: stands before the place; its state does not change.
+        matcher: has accepted the text before; its state does not change.
         limit: maximum number of texts.
-        gap: what stands before each of them.
+        gap: text before each of them.
         json_value: whether they are JSON values, and not the rest of the text. If values are too many, but ``null`` is
             one of them, all others are one alternative.
 

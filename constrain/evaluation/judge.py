@@ -19,8 +19,8 @@ class Judgement:
         pair: the value found and that of gold.
         source: the source of the document.
         probability: of the value found, if the run has told it.
-        span: where the value was found; ``None`` if it has no place, or gold has no spans.
-        gold_span: where gold has it.
+        span: span of the value found; ``None`` if it has none, or gold has no spans.
+        gold_span: span of the value of gold.
     """
 
     pair: Pair

@@ -1,4 +1,4 @@
-"""Ratios of counts, of which there may be none."""
+"""Ratios of counts that may be zero."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class _Pieces:
     Attributes:
         text: the text.
         borders: offsets of the beginning, of the borders between pieces, and of the end.
-        quality: how good a place to cut each border is.
+        quality: kind of each border, the greater the better to cut at.
         tokens: tokens before each border.
     """
 

@@ -88,9 +88,9 @@ class Extraction(Generic[T]):
             allowed, see :class:`~constrain.completion.Completion`.
         index: position of the document among many.
         document: the document.
-        spans: where the values of ``Quote`` and ``Evidence`` fields stand in ``document.text``, by JSON pointer into
+        spans: spans in ``document.text`` of the values of ``Quote`` and ``Evidence`` fields, by JSON pointer into
             ``json``.
-        occurrences: all places of those values that stand several times in the document, in order.
+        occurrences: all spans of those values that occur several times in the document, in order.
         confidence: by JSON pointer into ``json``, for every leaf: strings, numbers, booleans, null, and empty lists and
             objects. Its last digits depend on what else ran, and are not compared.
         usage: tokens used.

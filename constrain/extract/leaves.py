@@ -1,4 +1,4 @@
-"""The leaves of a JSON text: its values that hold no others, with their places."""
+"""The leaves of a JSON text: its values that hold no others, with their paths and offsets."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Leaf(NamedTuple):
 
     Attributes:
         path: the names and indices that lead to it.
-        separator: place of the colon, comma or bracket before it; 0 if it is the whole text.
-        start, end: its bytes.
+        separator: offset of the colon, comma or bracket before it; 0 if it is the whole text.
+        start, end: offsets of its bytes.
         text: its JSON text.
     """
 

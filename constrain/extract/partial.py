@@ -32,7 +32,7 @@ _NUMBER = "0123456789.eE+-"
 
 @dataclass(frozen=True)
 class Partial(Generic[T]):
-    """A record of which the model has written a part. Its values are complete: there are no halves of strings.
+    """A partly written record. Its values are complete: there are no halves of strings.
 
     Attributes:
         value: the record as an instance of the requested type. Fields of models and dataclasses that are not known yet

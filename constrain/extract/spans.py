@@ -80,13 +80,13 @@ def _are_items(one: Path, other: Path) -> bool:
 
 
 def _nearest(places: Sequence[Floats], steps_back: Sequence[float]) -> list[int]:
-    """Choose a place from each of several lists, so that the total distance of neighbours is least.
+    """Choose a position from each of several lists, so that the total distance of neighbours is least.
 
-    This is the Viterbi algorithm: ``costs[i][j]`` is the least total distance up to place j of list i.
+    This is the Viterbi algorithm: ``costs[i][j]`` is the least total distance up to position j of list i.
 
     Args:
         places: positions, each list in ascending order.
-        steps_back: what is added to the distance of the lists i and i + 1 if the later place is not after the earlier.
+        steps_back: added to the distance of lists i and i + 1 if the later position is not after the earlier one.
 
     Returns:
         The index in each list.

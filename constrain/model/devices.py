@@ -87,7 +87,7 @@ def _fill(sizes: Sequence[int], budgets: list[int]) -> list[torch.device]:
 
 
 def fill(sizes: Sequence[int], budgets: list[int]) -> list[int]:
-    """Return the number of a place for every module: places are filled in order, up to their budgets.
+    """Return the index of the budget that each module is assigned to: budgets are used up in order.
 
     Raises:
         ModelError: the modules need more.

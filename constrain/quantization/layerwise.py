@@ -1,4 +1,4 @@
-"""Passes of many texts through a model of which one module at a time is in memory."""
+"""Passes of many texts through a model, with one module in memory at a time."""
 
 from __future__ import annotations
 

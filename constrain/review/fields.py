@@ -1,4 +1,4 @@
-"""Fields: values that stand at the same place of each record, such as ``/lines/*/price`` of every line."""
+"""Fields: values with the same path in each record, up to indices, such as ``/lines/*/price`` of every line."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Field:
 
     Attributes:
         name: JSON pointer with a star for each index.
-        kind: kind of its values, ``"text"``, ``"number"``, ``"true"`` or ``"JSON"``: that of the first that is not
+        kind: type of its values, ``"text"``, ``"number"``, ``"true"`` or ``"JSON"``: that of the first that is not
             null.
-        has_spans: whether its values have places in texts.
+        has_spans: whether its values have spans in texts.
     """
 
     name: str

@@ -22,7 +22,7 @@ from constrain.model.formats.groups import order_of_groups, reordered
 from constrain.model.formats.stored import DTYPES, FLOATS, StoredWeight
 
 _BITS = (2, 3, 4, 8)
-# The places of eight outputs in a word of AWQ.
+# Positions of eight outputs in a word of AWQ.
 _AWQ_PLACES = [0, 4, 1, 5, 2, 6, 3, 7]
 
 

@@ -105,7 +105,7 @@ class QwenConfig(VisionConfig):
         least_pixels, most_pixels: width times height that images are resized to.
         window: width and height of the windows of attention in squares; 0: all patches attend to all.
         whole: layers without windows.
-        places: places of the table of positions; 0: there is none.
+        places: rows of the table of position embeddings; 0: there is none.
         added: layers whose states are added to those of the text model.
     """
 

@@ -33,7 +33,7 @@ class CallForm:
         content_opening: text before an answer that is no call.
         content_closing: text that may end such an answer.
         reasoning: texts around thoughts, for models whose thoughts are part of the same grammar.
-        marks: texts of which the chat templates of these models have one.
+        marks: texts, one of which occurs in the chat templates of these models.
     """
 
     families: str
