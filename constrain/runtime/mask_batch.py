@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from concurrent.futures import Executor, Future
+from contextlib import suppress
 from os import cpu_count
 from threading import Lock
 from time import perf_counter
@@ -116,13 +117,10 @@ class _ThreadedBatch:
         self._threads.submit(self._work)
 
     def _work(self) -> None:
-        while self._waiting:
-            try:
-                mask = self._waiting.popleft()
-            except IndexError:  # another thread took the last one
-                return
-            mask.run()
-            self._last_progress = perf_counter()
+        with suppress(IndexError):  # none is left
+            while True:
+                self._waiting.popleft().run()
+                self._last_progress = perf_counter()
 
 
 def native_workers() -> Workers:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from array import array
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -231,8 +231,11 @@ class PageAllocator:
 
     def _is_followed(self, page: KVPage) -> bool:
         """Whether the page after ``page``, in one of the sequences that go on after it, is the next one in memory."""
-        following = self._children.get(page.key, ()) if page.key is not None else ()
+        following = self._after(page)
         return not following or any(other.index == page.index + 1 for other in following)
+
+    def _after(self, page: KVPage) -> Collection[KVPage]:
+        return () if page.key is None else self._children.get(page.key, ())
 
     def _in_sequence_order(self) -> list[KVPage]:
         """Return all pages, sequence by sequence; empty pages come last."""
@@ -246,8 +249,7 @@ class PageAllocator:
                 page = rest.pop()
                 if page not in order:
                     order[page] = None
-                    children = self._children.get(page.key, ()) if page.key is not None else ()
-                    rest += sorted(children, key=lambda child: -child.index)
+                    rest += sorted(self._after(page), key=lambda child: -child.index)
         return list(order | dict.fromkeys(self.pages))
 
     def _check_idle(self) -> None:

@@ -37,19 +37,16 @@ class Scheduler:
         """
         started: list[SequenceState] = []
         waiting: list[SequenceState] = []
-        blocked = False
         for number, sequence in enumerate(self.waiting):
-            if not blocked and starts(sequence):
+            if starts(sequence):
                 for overtaken in waiting:
                     overtaken.skips += 1
                 started.append(sequence)
                 self.running.append(sequence)
                 self.num_rows += sequence.request.num_rows
-                blocked = any(_has_waited_enough(overtaken) for overtaken in waiting)
             else:
                 waiting.append(sequence)
-                blocked = blocked or _has_waited_enough(sequence)
-            if blocked:
+            if any(_has_waited_enough(each) for each in waiting):
                 waiting += self.waiting[number + 1 :]
                 break
         self.waiting = waiting

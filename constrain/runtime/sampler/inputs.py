@@ -19,6 +19,9 @@ _NUM_NUMBERS = SamplingParams._fields.index("dry_breakers")
 _FLOATS = SamplingParams._fields[:_NUM_FLOATS]
 _INTEGERS = SamplingParams._fields[_NUM_FLOATS:_NUM_NUMBERS]
 _SHAPING = _FLOATS[_FLOATS.index("smoothing_factor") : _FLOATS.index("dry_multiplier")]
+# In the order of PenaltyParameters and DryTensors.
+_PENALTIES = "repetition_penalty", "repetition_range", "repetition_decay", "frequency_penalty", "presence_penalty"
+_DRY = "dry_multiplier", "dry_base", "dry_allowed_length", "dry_max_ngram", "dry_range"
 
 
 class SamplingRow(NamedTuple):
@@ -74,28 +77,20 @@ class SamplingInputs:
         # Mirostat's mu and the weight of guidance come last.
         self._floats = torch.zeros(_NUM_FLOATS + 2, rows, device=device)
         self._integers = torch.zeros(len(_INTEGERS) + 1, rows, dtype=torch.int, device=device)
+        names = (*_FLOATS, *_INTEGERS)
+        self._tensors = dict(zip(names, (*self._floats[:_NUM_FLOATS], *self._integers[:-1]), strict=True))
         self._settings: list[Any] = []
         self._sent: dict[torch.Tensor, list[Any]] = {}
 
     @property
     def penalties(self) -> PenaltyParameters:
         """Parameters of the repetition penalties."""
-        f, i = self._float, self._integer
-        return PenaltyParameters(
-            f("repetition_penalty"),
-            i("repetition_range"),
-            i("repetition_decay"),
-            f("frequency_penalty"),
-            f("presence_penalty"),
-        )
+        return PenaltyParameters(*(self._tensors[name] for name in _PENALTIES))
 
     @property
     def dry(self) -> DryTensors:
         """Parameters of DRY."""
-        f, i = self._float, self._integer
-        return DryTensors(
-            f("dry_multiplier"), f("dry_base"), i("dry_allowed_length"), i("dry_max_ngram"), i("dry_range")
-        )
+        return DryTensors(*(self._tensors[name] for name in _DRY))
 
     @property
     def guidance(self) -> torch.Tensor:
@@ -115,8 +110,8 @@ class SamplingInputs:
             shaped: whether a row has settings for which the candidates are sorted.
             uniform: whether random numbers are given for some rows.
         """
-        f, i = self._float, self._integer
-        plain = (f("temperature"), i("top_k"), f("top_p"), f("min_p"), self._seeds, lengths)
+        t = self._tensors
+        plain = (t["temperature"], t["top_k"], t["top_p"], t["min_p"], self._seeds, lengths)
         numbers = None
         if uniform:
             numbers = torch.where(self._uniform < 0, philox_uniform(self._seeds, lengths), self._uniform)
@@ -125,9 +120,9 @@ class SamplingInputs:
         return SamplingTensors(
             *plain,
             numbers,
-            **{name: f(name) for name in _SHAPING},
+            **{name: t[name] for name in _SHAPING},
             mirostat_mu=self._floats[_NUM_FLOATS],
-            temperature_last=i("temperature_last"),
+            temperature_last=t["temperature_last"],
         )
 
     def set(self, rows: Sequence[SamplingRow]) -> None:
@@ -155,12 +150,6 @@ class SamplingInputs:
     def send_uniform(self, numbers: Sequence[float]) -> None:
         """Upload the random numbers that are given; those below 0 are not."""
         self._uploads.send(self._uniform[: len(numbers)], numbers)
-
-    def _float(self, name: str) -> torch.Tensor:
-        return self._floats[_FLOATS.index(name)]
-
-    def _integer(self, name: str) -> torch.Tensor:
-        return self._integers[_INTEGERS.index(name)]
 
     def _update(self, target: torch.Tensor, values: list[Any]) -> None:
         if self._sent.get(target) != values:
