@@ -12,6 +12,7 @@
 
 #include "engine/automata/state_row.h"
 #include "engine/base/byte_set.h"
+#include "engine/base/lengths.h"
 
 namespace constrain {
 
@@ -33,6 +34,9 @@ class Automaton {
 
   /// Bytes of a shortest accepted word from a state, if the automaton knows a faster way than search.
   virtual std::optional<uint32_t> shortest(State, size_t /*budget*/) { return std::nullopt; }
+
+  /// Most bytes of a shortest accepted word, over all states; kInfinite if that is not known.
+  virtual uint64_t farthest() const { return kInfinite; }
 
   /// Identifies automata that grammars share; 0 for others, which are not thread-safe.
   virtual uint64_t shared_id() const { return 0; }

@@ -14,8 +14,10 @@ std::atomic<uint64_t> last_id{1};
 
 }  // namespace
 
-SharedAutomaton::SharedAutomaton(AutomatonPtr language)
-    : language_(std::move(language)), id_(++last_id), start_(language_->start()) {}
+SharedAutomaton::SharedAutomaton(AutomatonPtr language, const KnownLengths& known)
+    : language_(std::move(language)), id_(++last_id), farthest_(known.farthest), start_(language_->start()) {
+  set_shortest(known.shortest);
+}
 
 const StateRow& SharedAutomaton::row(State state) {
   if (state < rows_.size()) {
@@ -42,6 +44,7 @@ std::optional<uint32_t> SharedAutomaton::shortest(State state, size_t budget) {
   return shortest_[state] = quick ? *quick : shortest_length(*language_, state, budget);
 }
 
+/// Makes a shortest word known, so that none is searched for.
 void SharedAutomaton::set_shortest(std::string_view word) {
   State state = start_;
   for (; !word.empty(); word.remove_prefix(1)) {
@@ -51,15 +54,14 @@ void SharedAutomaton::set_shortest(std::string_view word) {
 }
 
 AutomatonPtr shared_automaton(const std::string& key, const std::function<AutomatonPtr()>& make,
-                              std::string_view shortest) {
+                              const KnownLengths& known) {
   static std::mutex mutex;
   static std::map<std::string, std::shared_ptr<SharedAutomaton>> cached;
   const std::lock_guard lock(mutex);
   std::shared_ptr<SharedAutomaton>& one = cached[key];
   if (!one || one->overgrown()) {
     const MemoryAccount::Scope nobody(nullptr);
-    one = std::make_shared<SharedAutomaton>(make());
-    one->set_shortest(shortest);
+    one = std::make_shared<SharedAutomaton>(make(), known);
   }
   return one;
 }

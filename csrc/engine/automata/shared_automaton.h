@@ -15,21 +15,23 @@
 
 namespace constrain {
 
+/// Lengths that are known of a language, and need not be searched for.
+struct KnownLengths {
+  std::string_view shortest = {};  ///< a shortest word, if a search for one takes long
+  uint64_t farthest = 64;          ///< bounds the shortest words from all states: of literals, numbers and formats
+};
+
 /// An automaton for concurrent use by any number of grammars and threads.
 class SharedAutomaton final : public Automaton {
  public:
-  explicit SharedAutomaton(AutomatonPtr language);
+  explicit SharedAutomaton(AutomatonPtr language, const KnownLengths& known = {});
 
   State start() override { return start_; }
   const StateRow& row(State state) override;
   bool accepting(State state) override;
   std::optional<uint32_t> shortest(State state, size_t budget) override;
 
-  /// Makes a shortest word known, so that none is searched for.
-  void set_shortest(std::string_view word);
-
-  /// Longest distance to acceptance in a shared language: they are literals, numbers and formats.
-  static constexpr uint64_t kFarthest = 64;
+  uint64_t farthest() const override { return farthest_; }
 
   /// Bytes within which, from any state of a shared language, more words than RuleBounds::kItems end, or all there are.
   static constexpr uint64_t kToDiffer = 112;
@@ -41,8 +43,10 @@ class SharedAutomaton final : public Automaton {
  private:
   static constexpr size_t kMaxRows = 65'536;
 
+  void set_shortest(std::string_view word);
+
   AutomatonPtr language_;
-  uint64_t id_;
+  uint64_t id_, farthest_;
   State start_;
   std::mutex mutex_;  // guards the language, the growth of `rows_`, and `shortest_`
   StableVector<std::atomic<const StateRow*>> rows_;
@@ -50,8 +54,8 @@ class SharedAutomaton final : public Automaton {
 };
 
 /// Returns the shared automaton of a language, named `key` in the whole process. Meant for few languages: they are
-/// never dropped. `shortest` may give a shortest word, if a search for one takes long.
+/// never dropped.
 AutomatonPtr shared_automaton(const std::string& key, const std::function<AutomatonPtr()>& make,
-                              std::string_view shortest = {});
+                              const KnownLengths& known = {});
 
 }  // namespace constrain

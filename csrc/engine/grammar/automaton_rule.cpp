@@ -9,6 +9,13 @@
 
 namespace constrain {
 
+namespace {
+
+/// Wildcard regions skip the states within a character, which are up to 3 bytes from its end.
+constexpr uint64_t kRestOfCharacter = 3;
+
+}  // namespace
+
 void AutomatonRule::expand(Local state, const Lengths&, Expansion& out) {
   if (state == kDead) return;
   for_each_range(automaton_->row(static_cast<State>(state)), [&](uint8_t first, uint8_t last, State to) {
@@ -82,7 +89,7 @@ void AutomatonRule::meet(State state) {
 }
 
 uint64_t AutomatonRule::max_remaining(RuleBounds& bounds) {
-  if (portable_id()) return SharedAutomaton::kFarthest;
+  if (portable_id()) return automaton_->farthest();
   for (; !fresh_.empty() && farthest_ != kInfinite; fresh_.pop_back()) {
     try {
       farthest_ = std::max(farthest_, remaining(fresh_.back(), 0, bounds.lengths()));
@@ -90,14 +97,12 @@ uint64_t AutomatonRule::max_remaining(RuleBounds& bounds) {
       farthest_ = kInfinite;
     }
   }
-  // Wildcard regions skip the states within a character, which are up to 3 bytes from its end.
-  return add_lengths(farthest_, 3);
+  return add_lengths(farthest_, kRestOfCharacter);
 }
 
 /// In a loop, texts need at most the continuation bytes of one character.
 uint64_t AutomatonRule::max_growth(Local state, Reg, const Lengths&) {
-  if (texts_.is_loop(static_cast<State>(state))) return 3;
-  return portable_id() ? SharedAutomaton::kFarthest : kInfinite;
+  return texts_.is_loop(static_cast<State>(state)) ? kRestOfCharacter : automaton_->farthest();
 }
 
 uint64_t AutomatonRule::max_to_differ(RuleBounds&) {

@@ -150,7 +150,8 @@ FrameBounds ParseTable::frame_bounds(StateId state, Reg reg, bool measured) cons
   const Slot& slot = this->slot(state);
   const uint64_t waiting = bounds().waiting(slot.id);
   const uint64_t now = measured && waiting > 0 ? slot.rule->remaining(slot.local, reg, lengths_) : waiting;
-  return {now, bounds().after_token(slot.id, now)};
+  const uint64_t after = bounds().after_token(slot.id, now);
+  return {now, measured ? std::min(after, bounds().after_token(slot.id, slot.local, reg)) : after};
 }
 
 uint64_t ParseTable::max_on_top(uint64_t masks) const {

@@ -18,6 +18,7 @@
 #include "engine/grammar/row.h"
 #include "engine/grammar/rule.h"
 #include "engine/grammar/rule_bounds.h"
+#include "engine/text/token_reach.h"
 
 namespace constrain {
 
@@ -26,8 +27,8 @@ enum class Detail { outline, full };
 
 /// Properties of a vocabulary that rules depend on.
 struct TokenSizes {
-  uint16_t longest = 0;       ///< bytes of the longest token
-  uint32_t max_brackets = 0;  ///< opening brackets, of arrays and of objects, in one token
+  uint16_t longest = 0;  ///< bytes of the longest token
+  TokenReach reach;
   std::shared_ptr<const std::unordered_set<std::string>> quoted;  ///< JSON strings within tokens
 };
 

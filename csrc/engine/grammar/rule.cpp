@@ -41,6 +41,8 @@ uint64_t CompletionHints::max_remaining(RuleBounds&) { return kInfinite; }
 
 uint64_t CompletionHints::max_begun(RuleBounds&) { return kInfinite; }
 
+CompletionHints::GoingOn CompletionHints::going_on(Local, Reg, RuleBounds&) { return {kInfinite, true}; }
+
 uint64_t CompletionHints::max_to_differ(RuleBounds&) { return kInfinite; }
 
 uint64_t CompletionHints::max_growth(Local, Reg, const Lengths&) { return kInfinite; }

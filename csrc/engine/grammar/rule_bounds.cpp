@@ -25,6 +25,7 @@ RuleBounds::RuleBounds(const ParseTable& grammar, const Grammar& rules, const Le
       lengths_(lengths),
       waiting_(rules.rules.size()),
       begun_(rules.rules.size()),
+      fresh_(rules.rules.size()),
       opened_(rules.rules.size()),
       callees_(rules.rules.size()) {
   for (RuleId rule = 0; rule < rules.rules.size(); ++rule) {
@@ -36,8 +37,9 @@ RuleBounds::RuleBounds(const ParseTable& grammar, const Grammar& rules, const Le
     CompletionHints& hints = rules.rules[rule]->completion_hints();
     waiting_[rule] = hints.max_remaining(*this);
     begun_[rule] = hints.max_begun(*this);
+    fresh_[rule] = hints.going_on(rules.rules[rule]->start(), 0, *this);
   }
-  const uint32_t brackets = grammar.tokens().max_brackets;
+  const uint32_t brackets = reach().nested;
   if (brackets > kMaxBrackets) {
     for (const RuleId rule : nesting_) opened_[rule] = kInfinite;
     return;
@@ -45,6 +47,8 @@ RuleBounds::RuleBounds(const ParseTable& grammar, const Grammar& rules, const Le
   // One bracket opens the rule itself, each further one opens a nested rule.
   for (uint32_t opened = 0; opened < std::max<uint32_t>(brackets, 1); ++opened) open_one_more();
 }
+
+const TokenReach& RuleBounds::reach() const { return grammar_.tokens().reach; }
 
 uint64_t RuleBounds::to_differ(RuleId rule) {
   const auto [it, added] = to_differ_.try_emplace(rule, kInfinite);
@@ -64,6 +68,17 @@ uint64_t RuleBounds::after_token(RuleId rule, uint64_t remaining, uint64_t opene
   return std::min(most, add_lengths(waiting_[rule], opened));
 }
 
+uint64_t RuleBounds::after_token(RuleId rule, Local state, Reg reg) {
+  const auto [bytes, opens] = rules_.rules[rule]->completion_hints().going_on(state, reg, *this);
+  return add_lengths(bytes, opens ? opened_[rule] : 0);
+}
+
+/// Most bytes to the end of a nesting frame that a token begins, and of the frames that it pushes on it.
+uint64_t RuleBounds::begin(RuleId rule, uint64_t opened) const {
+  const auto [bytes, opens] = fresh_[rule];
+  return std::min(after_token(rule, lengths_[rule], opened), add_lengths(bytes, opens ? opened : 0));
+}
+
 /// Lets tokens open one more frame. Rules whose frames are popped at once are followed within the same round.
 void RuleBounds::open_one_more() {
   const std::vector<uint64_t> before = opened_;
@@ -73,7 +88,7 @@ void RuleBounds::open_one_more() {
       uint64_t most = opened_[rule];
       for (const RuleId callee : callees_[rule]) {
         const bool stays = waiting_[callee] > 0;
-        most = std::max(most, stays ? after_token(callee, lengths_[callee], before[callee]) : opened_[callee]);
+        most = std::max(most, stays ? begin(callee, before[callee]) : opened_[callee]);
       }
       grew |= most > opened_[rule];
       opened_[rule] = most;

@@ -8,6 +8,8 @@
 
 namespace constrain {
 
+struct TokenReach;
+
 /// Bytes that suffice to complete a frame or a stack, but for a top frame of a rule without calls.
 struct FrameBounds {
   uint64_t now = 0;    ///< ... as it is
@@ -42,6 +44,12 @@ class RuleBounds {
   /// the token pushes on it.
   uint64_t after_token(RuleId rule, uint64_t remaining) const { return after_token(rule, remaining, opened_[rule]); }
 
+  /// ... and to the end of a frame in `state`, by CompletionHints::going_on.
+  uint64_t after_token(RuleId rule, Local state, Reg reg);
+
+  /// How far tokens lead.
+  const TokenReach& reach() const;
+
   /// Most bytes to the end of a top frame, over all rules without calls and all states that masks have met. `masks` is
   /// the number of masks built so far.
   uint64_t on_top(uint64_t masks);
@@ -51,12 +59,14 @@ class RuleBounds {
 
  private:
   uint64_t after_token(RuleId rule, uint64_t remaining, uint64_t opened) const;
+  uint64_t begin(RuleId rule, uint64_t opened) const;
   void open_one_more();
 
   const ParseTable& grammar_;
   const Grammar& rules_;
   const Lengths& lengths_;
   std::vector<uint64_t> waiting_, begun_;
+  std::vector<CompletionHints::GoingOn> fresh_;  // of frames that have just begun
   std::vector<uint64_t> opened_;  // most bytes of all nesting frames together that one token may push on a frame
   std::vector<RuleId> nesting_, others_;
   std::unordered_map<RuleId, uint64_t> to_differ_;

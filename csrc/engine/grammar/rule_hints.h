@@ -89,6 +89,16 @@ class CompletionHints {
   /// no bound, or if that may make more of them necessary.
   virtual uint64_t max_begun(RuleBounds& bounds);
 
+  /// Bytes to the end of a frame, and whether they leave out the frames that are opened on it.
+  struct GoingOn {
+    uint64_t bytes;
+    bool opens;
+  };
+
+  /// Most bytes after the rest of a token that has just begun the frame, or has just ended what it called; kInfinite if
+  /// there is no bound.
+  virtual GoingOn going_on(Local state, Reg reg, RuleBounds& bounds);
+
   /// The configuration that the register follows on top of the frame, or null; none once `max_remaining` need not hold.
   /// Thread-safe.
   virtual std::optional<const Configuration*> embedded(Local /*state*/, Reg /*reg*/) const { return nullptr; }

@@ -198,11 +198,11 @@ ByteSet HostNameRule::likely_bytes(Local local, Reg reg) {
   return ByteSet::range(next, next);
 }
 
-uint64_t HostNameRule::max_remaining(RuleBounds&) { return SharedAutomaton::kFarthest; }
+uint64_t HostNameRule::max_remaining(RuleBounds&) { return names_->farthest(); }
 
 uint64_t HostNameRule::max_to_differ(RuleBounds&) { return SharedAutomaton::kToDiffer; }
 
-uint64_t HostNameRule::max_growth(Local, Reg, const Lengths&) { return SharedAutomaton::kFarthest; }
+uint64_t HostNameRule::max_growth(Local, Reg, const Lengths&) { return names_->farthest(); }
 
 /// At the start there are more names than anything counts; elsewhere a lower bound.
 uint64_t HostNameRule::count_values(Local state, Reg, const ParseTable&) {

@@ -7,7 +7,7 @@ namespace constrain {
 CompiledGrammar::CompiledGrammar(Grammar grammar, std::shared_ptr<const Vocabulary> vocabulary, const Limits& limits)
     : ParseTable(std::move(grammar),
                  {.longest = vocabulary->longest_token(),
-                  .max_brackets = vocabulary->max_brackets(),
+                  .reach = vocabulary->reach(),
                   .quoted = vocabulary->quoted()},
                  limits),
       vocabulary_(std::move(vocabulary)),

@@ -93,14 +93,15 @@ RuleId ScalarRules::shared(const std::string& key, const Make& make, Words words
 
 template <class Make>
 RuleId ScalarRules::common(const std::string& key, const Make& make, Words words) {
-  return shared(key, [&] { return shared_automaton(key, make); }, words);
+  constexpr uint64_t kFarthest = 8;  // of literals and of numbers in any range
+  return shared(key, [&] { return shared_automaton(key, make, {.farthest = kFarthest}); }, words);
 }
 
 RuleId ScalarRules::format(std::string_view name, const AutomatonPtr& language) {
   if (name == "hostname" || name == "idn-hostname") return host_name(name == "idn-hostname");
   const std::string key = "string " + std::string(name);
   const auto make = [&] { return json_string(language, Escapes::minimal); };
-  return shared(key, [&] { return shared_automaton(key, make, shortest_string(name)); });
+  return shared(key, [&] { return shared_automaton(key, make, string_lengths(name)); });
 }
 
 void ScalarRules::add_literals(const Cells& cells, std::vector<RuleId>& out) {

@@ -34,8 +34,7 @@ Vocabulary::Vocabulary(std::vector<std::string> tokens, std::vector<TokenId> eos
       throw std::invalid_argument("token " + std::to_string(i) + " is longer than 65535 bytes");
     if (!token.empty()) first_bytes_[i] = static_cast<uint8_t>(token[0]);
     longest_token_ = std::max(longest_token_, static_cast<uint16_t>(token.size()));
-    const auto brackets = std::ranges::count_if(token, [](char byte) { return byte == '[' || byte == '{'; });
-    max_brackets_ = std::max(max_brackets_, static_cast<uint32_t>(brackets));
+    reach_.add(token);
   }
   trie_ = std::make_shared<const Trie>(build_trie());
   characters_ = std::make_shared<const TokenCharacters>(trie_, duplicate_);

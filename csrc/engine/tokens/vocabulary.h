@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/text/token_reach.h"
 #include "engine/tokens/mask.h"
 #include "engine/tokens/token_class.h"
 #include "engine/tokens/trie.h"
@@ -57,8 +58,8 @@ class Vocabulary {
   const TriePtr& shared_trie() const { return trie_; }
   const std::shared_ptr<const TokenCharacters>& characters() const { return characters_; }
   uint16_t longest_token() const { return longest_token_; }
-  /// Largest number of opening brackets, of arrays and objects, in one token.
-  uint32_t max_brackets() const { return max_brackets_; }
+  /// How far tokens lead in a JSON text.
+  const TokenReach& reach() const { return reach_; }
 
   /// The JSON strings within tokens, but for those with escapes by number.
   const std::shared_ptr<const std::unordered_set<std::string>>& quoted() const { return quoted_; }
@@ -103,7 +104,7 @@ class Vocabulary {
   size_t size_;
   uint16_t longest_token_ = 0;
   bool has_duplicates_ = false;
-  uint32_t max_brackets_ = 0;
+  TokenReach reach_;
   bool first_space_optional_;
   bool tokenizes_all_;
   TriePtr trie_;

@@ -5,7 +5,6 @@
 #include "engine/automata/formats/format_patterns.h"
 #include "engine/automata/formats/host_name.h"
 #include "engine/automata/regex/regex.h"
-#include "engine/automata/shared_automaton.h"
 
 namespace constrain {
 
@@ -105,13 +104,13 @@ struct Entry {
   std::string_view name;
   Format (*make)();
   bool exact = false;
-  std::string_view shortest = {};
+  KnownLengths strings = {.farthest = 16};
 };
 
 constexpr Entry kFormats[] = {
     {"date", make_date},
-    {"time", make_time, false, R"("00:00:00Z")"},
-    {"date-time", make_date_time, false, R"("0001-01-01T00:00:00Z")"},
+    {"time", make_time, false, {R"("00:00:00Z")", 16}},
+    {"date-time", make_date_time, false, {R"("0001-01-01T00:00:00Z")", 24}},
     {"duration", make_duration, true},
     {"email", make_email},
     {"idn-email", make_idn_email},
@@ -124,7 +123,7 @@ constexpr Entry kFormats[] = {
     {"iri", make_iri, true},
     {"iri-reference", make_iri_reference, true},
     {"uri-template", make_uri_template},
-    {"uuid", make_uuid, true},
+    {"uuid", make_uuid, true, {.farthest = 40}},
     {"json-pointer", make_json_pointer, true},
     {"relative-json-pointer", make_relative_json_pointer},
     {"regex", make_regex},
@@ -132,9 +131,9 @@ constexpr Entry kFormats[] = {
 
 }  // namespace
 
-std::string_view shortest_string(std::string_view format) {
+KnownLengths string_lengths(std::string_view format) {
   const auto entry = std::ranges::find(kFormats, format, &Entry::name);
-  return entry == std::end(kFormats) ? std::string_view() : entry->shortest;
+  return entry == std::end(kFormats) ? KnownLengths() : entry->strings;
 }
 
 std::optional<Format> find_format(std::string_view name) {

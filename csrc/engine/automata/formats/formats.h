@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "engine/automata/automaton.h"
+#include "engine/automata/shared_automaton.h"
 
 namespace constrain {
 
@@ -17,7 +18,7 @@ struct Format {
 /// Returns the format of a name, made on first use; its automata are shared.
 std::optional<Format> find_format(std::string_view name);
 
-/// A shortest JSON string of a format, if that has so many states that a search takes long; else empty.
-std::string_view shortest_string(std::string_view format);
+/// Lengths of the JSON strings of a format.
+KnownLengths string_lengths(std::string_view format);
 
 }  // namespace constrain

@@ -51,26 +51,95 @@ uint64_t ObjectCompletionHints::longest_member(uint64_t key, const std::vector<O
   return add_lengths(key + kMemberBytes, value);
 }
 
-/// Most bytes that a member may need from anywhere in its key on; kInfinite if no bound is known.
-uint64_t ObjectCompletionHints::longest_member(const Lengths& lengths) {
-  uint64_t most = 0;
-  for (uint32_t name = 0; name < shape_.spec.properties.size(); ++name) {
-    if (!shape_.possible[name]) continue;
+/// Computes the longest members of all properties.
+void ObjectCompletionHints::measure_members(const Lengths& lengths) {
+  longest_.assign(shape_.spec.properties.size(), 0);
+  for (size_t name = 0; name < longest_.size(); ++name) {
     const auto& property = shape_.spec.properties[name];
-    most = std::max(most, longest_member(escaped_length(property.name), property.choices, lengths));
+    if (!shape_.possible[name]) continue;
+    longest_[name] = longest_member(escaped_length(property.name), property.choices, lengths);
   }
-  for (const uint32_t others : shape_.possible_others) {
+}
+
+/// Most bytes that a member may need from anywhere in its key on, over the keys that some content of a key may become;
+/// kInfinite if no bound is known.
+uint64_t ObjectCompletionHints::longest_member(State content, const Members& members, const Lengths& lengths) {
+  if (content == kDead) return 0;
+  const auto& key = shape_.keys->state(content);
+  uint64_t most = 0;
+  for (uint32_t at = key.low; at < key.high; ++at) {
+    const uint32_t name = shape_.keys->sorted()[at];
+    if (!has(members.seen, name)) most = std::max(most, longest_[name]);
+  }
+  for (const uint32_t one : key.classes) {
+    const uint32_t others = shape_.possible_others[one];
     if (!key_bounds(others)) return kInfinite;
     most = std::max(most, longest_member(key_bounds(others)->rest, shape_.spec.others[others].choices, lengths));
   }
   return most;
 }
 
-/// A member may require others; where members have an order, it may rule out cheaper ones.
-uint64_t ObjectCompletionHints::max_begun(RuleBounds& bounds) {
+/// False if a member may make others necessary: those that it requires or, where members have an order, dearer ones.
+bool ObjectCompletionHints::counts_alone() const {
   const ObjectSpec& spec = shape_.spec;
-  const bool alone = spec.dependents.empty() && !spec.duties && !(spec.in_order && spec.min > 0);
-  return alone && !whitespace_.indents() ? longest_member(bounds.lengths()) : kInfinite;
+  return spec.dependents.empty() && !spec.duties && !(spec.in_order && spec.min > 0) && !whitespace_.indents();
+}
+
+uint64_t ObjectCompletionHints::max_begun(RuleBounds& bounds) {
+  return counts_alone() ? longest_member(shape_.keys->start(), state_.unpack(0), bounds.lengths()) : kInfinite;
+}
+
+CompletionHints::GoingOn ObjectCompletionHints::going_on(Local state, Reg reg, RuleBounds& bounds) {
+  const ObjectPosition position = ObjectPosition::of(state);
+  const Lengths& lengths = bounds.lengths();
+  const Members members = state_.unpack(reg);
+  const uint64_t now = cost_.remaining(state, reg, lengths);
+  if (whitespace_.indents()) return {kInfinite, true};
+  switch (position.phase) {
+    case ObjectPosition::closing:
+    case ObjectPosition::end:
+      return {now, false};
+    case ObjectPosition::start:
+    case ObjectPosition::after:
+      return {further_member(now, members, bounds), bounds.reach().whole_keys};
+    case ObjectPosition::colon_before:
+    case ObjectPosition::colon:
+      return {shape_.spec.duties ? kInfinite : further_member(now, members, bounds), true};
+    default:
+      const bool in_key = position.phase == ObjectPosition::key;
+      return {this_member(in_key ? position.operand : 0, now, members, bounds), true};
+  }
+}
+
+/// Bounds the rest of an object that needs `now` bytes if it goes on with a comma: the token holds at most a few bytes
+/// of the next key.
+uint64_t ObjectCompletionHints::further_member(uint64_t now, const Members& members, RuleBounds& bounds) {
+  const Lengths& lengths = bounds.lengths();
+  const uint64_t next = cost_.key_length(members, 0, lengths);
+  uint64_t begun = 0;
+  const ByteSet& first = bounds.reach().keys;
+  for (int byte = first.next(0); byte >= 0; byte = first.next(byte + 1)) {
+    const State content = shape_.keys->row(shape_.keys->start())[static_cast<uint8_t>(byte)];
+    begun = std::max(begun, longest_member(content, members, lengths));
+  }
+  if (begun > 0 && !counts_alone()) return kInfinite;
+  return add_lengths(std::max(next == kInfinite ? 0 : next, add_lengths(now, begun)), kMemberBytes);
+}
+
+/// Bounds the rest of an object in which a key is being written.
+uint64_t ObjectCompletionHints::this_member(uint32_t spelling, uint64_t now, const Members& members,
+                                            RuleBounds& bounds) {
+  if (!counts_alone()) return kInfinite;
+  const Outlook outlook = state_.outlook(members);
+  const Lengths& lengths = bounds.lengths();
+  const uint64_t others =
+      state_.needs_no_other(members, outlook) ? cost_.needed_length(members, outlook, lengths) : now;
+  const State start = shape_.keys->start();
+  uint64_t most = bounds.reach().whole_members ? longest_member(start, members, lengths) : 0;
+  for (const State content : shape_.spellings[spelling].contents()) {
+    most = std::max(most, longest_member(content, members, lengths));
+  }
+  return add_lengths(others, add_lengths(most, kMemberBytes));
 }
 
 /// Counts each member that may be required at its longest value, and every other one as the longest member of all.
@@ -85,16 +154,15 @@ uint64_t ObjectCompletionHints::max_remaining(RuleBounds& bounds) {
   needed = required;
   for (const auto& dependent : shape_.spec.dependents) insert(needed, dependent.second);
 
-  const uint64_t most = longest_member(lengths);
+  measure_members(lengths);
+  const uint64_t most = longest_member(shape_.keys->start(), state_.unpack(0), lengths);
   if (most == kInfinite) return kInfinite;
   uint64_t sum = kMemberBytes, all = 0, always = 0;
   for (uint32_t name = 0; name < shape_.spec.properties.size(); ++name) {
     if (!shape_.possible[name]) continue;
-    const auto& property = shape_.spec.properties[name];
-    const uint64_t length = longest_member(escaped_length(property.name), property.choices, lengths);
-    if (has(needed, name)) sum = add_lengths(sum, length);
+    if (has(needed, name)) sum = add_lengths(sum, longest_[name]);
     always += has(required, name);
-    all = add_lengths(all, length);
+    all = add_lengths(all, longest_[name]);
   }
   // Adds the member under way, one for each duty, and those for the least count beyond the required ones.
   const uint64_t beyond = 1 + static_cast<uint64_t>(std::popcount(shape_.spec.duties)) + shape_.spec.min -

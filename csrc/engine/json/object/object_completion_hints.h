@@ -21,6 +21,7 @@ class ObjectCompletionHints final : public CompletionHints {
   uint64_t max_growth(Local state, Reg reg, const Lengths& lengths) override;
   uint64_t max_remaining(RuleBounds& bounds) override;
   uint64_t max_begun(RuleBounds& bounds) override;
+  GoingOn going_on(Local state, Reg reg, RuleBounds& bounds) override;
   uint64_t max_to_differ(RuleBounds& bounds) override;
 
  private:
@@ -34,13 +35,18 @@ class ObjectCompletionHints final : public CompletionHints {
   void offer_keys(uint64_t spelling, const Members& members, const Outlook& outlook, const Offer& offer);
   const std::optional<WordBounds>& key_bounds(uint32_t others);
   static uint64_t longest_member(uint64_t key, const std::vector<ObjectSpec::Choice>& choices, const Lengths& lengths);
-  uint64_t longest_member(const Lengths& lengths);
+  void measure_members(const Lengths& lengths);
+  uint64_t longest_member(State content, const Members& members, const Lengths& lengths);
+  bool counts_alone() const;
+  uint64_t further_member(uint64_t now, const Members& members, RuleBounds& bounds);
+  uint64_t this_member(uint32_t spelling, uint64_t now, const Members& members, RuleBounds& bounds);
 
   const ObjectShape& shape_;
   const ObjectState& state_;
   ObjectCost& cost_;
   const WhitespaceRun& whitespace_;
   std::map<uint32_t, std::optional<WordBounds>> key_bounds_;  // by index of spec.others
+  std::vector<uint64_t> longest_;                             // by property: bytes of a member with its longest value
 };
 
 }  // namespace constrain::json
