@@ -167,6 +167,51 @@ def test_tokens_that_hold_several_members() -> None:
             check_subset(grammar)
 
 
+#: Tokens that begin keys, hold whole keys or members, or open several brackets.
+FAR_TOKENS = [
+    [],
+    [b',"', b'},"', b'{"', b"[[", b"[{", b'[[{"', b'},{"', b'":{"', b'":[{"'],
+    [b',"f', b'},"f', b'{"f', b'],"\\', b',"a', b'1,"g', b'",  "fa'],
+    [b'{"far":{', b'},"far":', b'{"a":[{"', b',"all":[[{"'],
+    [b'":1,', b'":1,"', b'":1,"far', b'a":1},"', b'"a":{},'],
+]
+
+FAR_MEMBER = {"type": "object", "required": ["x" * 70, "first"], "additionalProperties": {"type": "integer"}}
+FAR_SCHEMAS = [
+    {"properties": {"a": {"type": "integer"}, "far": FAR_MEMBER, "all": {"items": {"items": FAR_MEMBER}}}},
+    {"properties": {"a": {}, "g": {}, "far": FAR_MEMBER}, "required": ["a"], "minProperties": 2},
+    {"properties": {"a": {}, "far": {}, "all": FAR_MEMBER}, "dependentRequired": {"a": ["all"]}},
+    {"properties": {"a": {}}, "additionalProperties": {"items": FAR_MEMBER, "minItems": 1}},
+    {"properties": {"a": {"type": "integer"}, "all": {"items": {"items": FAR_MEMBER}}}},
+    {"properties": {"a": {"type": "integer"}, "far" + "x" * 70: {"type": "integer"}}},
+]
+
+
+@pytest.mark.parametrize("words", FAR_TOKENS, ids=str)
+@pytest.mark.parametrize("schema", FAR_SCHEMAS, ids=lambda schema: str(schema)[:60])
+def test_a_budget_that_one_token_exceeds_is_not_far(schema: Any, words: list[bytes]) -> None:
+    """Proofs that every token fits hold up to the token after which most is needed."""
+    vocabulary = Vocabulary.from_tokens([bytes([byte]) for byte in range(256)] + words + [b""], [256 + len(words)])
+    value = {"type": ["object", "array", "integer"]}
+    schema = json.loads(json.dumps(schema).replace("{}", json.dumps(value)))
+    grammar = compile_json_schema({"type": "object", "additionalProperties": False} | schema, vocabulary)
+    far = b'{"first":2,"%b":3}' % (b"x" * 70)
+    for text in (b'{"a":1,"far":%b,"all":[[%b' % (far, far), b'{"a":1,"all":[[%b' % far):
+        matcher = grammar.matcher()
+        for byte in text:
+            allowed = tokens_of(matcher, vocabulary)
+            # In strings, some of all letters are enough.
+            needs = {
+                token: needed_after(matcher, token) for token in allowed if token > 255 or chr(token) in "{[,:fg\\"
+            }
+            most = max(needs.values(), default=0)
+            if most > matcher.min_tokens() + 1:
+                refused = {token for token, need in needs.items() if need >= most}
+                assert not refused & set(tokens_of(matcher, vocabulary, most))
+            if not matcher.accept_bytes(bytes([byte])):
+                break
+
+
 def check_subset(grammar: CompiledGrammar) -> None:
     """A mask with a budget is a subset of the mask without, and after its tokens the text can be completed."""
     for seed in range(8):

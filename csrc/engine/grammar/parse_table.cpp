@@ -141,17 +141,14 @@ RuleBounds& ParseTable::bounds() const {
 uint64_t ParseTable::max_waiting(StateId state) const {
   if (state == kDone) return 0;
   const auto lock = this->lock();
-  return bounds().waiting(slot(state).id);
+  return bounds().any_frame(slot(state).id).now;
 }
 
 FrameBounds ParseTable::frame_bounds(StateId state, Reg reg, bool measured) const {
   if (state == kDone) return {};
   const auto lock = this->lock();
   const Slot& slot = this->slot(state);
-  const uint64_t waiting = bounds().waiting(slot.id);
-  const uint64_t now = measured && waiting > 0 ? slot.rule->remaining(slot.local, reg, lengths_) : waiting;
-  const uint64_t after = bounds().after_token(slot.id, now);
-  return {now, measured ? std::min(after, bounds().after_token(slot.id, slot.local, reg)) : after};
+  return measured ? bounds().frame(slot.id, slot.local, reg) : bounds().any_frame(slot.id);
 }
 
 uint64_t ParseTable::max_on_top(uint64_t masks) const {

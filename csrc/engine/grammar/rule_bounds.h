@@ -1,14 +1,15 @@
 // Upper bounds on completions of frames, over all states and registers.
 #pragma once
 
+#include <algorithm>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
 #include "engine/grammar/rule.h"
+#include "engine/text/token_reach.h"
 
 namespace constrain {
-
-struct TokenReach;
 
 /// Bytes that suffice to complete a frame or a stack, but for a top frame of a rule without calls.
 struct FrameBounds {
@@ -37,15 +38,12 @@ class RuleBounds {
   /// Calls CompletionHints::count_values for a rule's start.
   uint64_t count_values(RuleId rule) const;
 
-  /// Most bytes from a frame of a nesting rule to its end, without its callees; 0 for other rules.
-  uint64_t waiting(RuleId rule) const { return waiting_[rule]; }
+  /// Bounds frames of a nesting rule in any state; 0 for other rules. `now` leaves out what the frame calls, `after`
+  /// includes all frames that a token pushes on it.
+  FrameBounds any_frame(RuleId rule);
 
-  /// Most bytes, one token later, to the end of a nesting frame that needs `remaining` ones, and of all the frames that
-  /// the token pushes on it.
-  uint64_t after_token(RuleId rule, uint64_t remaining) const { return after_token(rule, remaining, opened_[rule]); }
-
-  /// ... and to the end of a frame in `state`, by CompletionHints::going_on.
-  uint64_t after_token(RuleId rule, Local state, Reg reg);
+  /// ... and in one state.
+  FrameBounds frame(RuleId rule, Local state, Reg reg);
 
   /// How far tokens lead.
   const TokenReach& reach() const;
@@ -58,19 +56,28 @@ class RuleBounds {
   uint64_t on_top_of(RuleId rule);
 
  private:
-  uint64_t after_token(RuleId rule, uint64_t remaining, uint64_t opened) const;
-  uint64_t begin(RuleId rule, uint64_t opened) const;
-  void open_one_more();
+  /// Bounds of a nesting rule, computed on first use.
+  struct Nesting {
+    std::optional<uint64_t> waiting;
+    std::optional<CompletionHints::Outlay> fresh;  // of frames that have just begun
+    std::vector<std::optional<uint64_t>> opened;   // by the number of brackets
+  };
+
+  CompletionHints& hints(RuleId rule) const { return rules_.rules[rule]->completion_hints(); }
+  bool nests(RuleId rule) const { return !callees_[rule].empty(); }
+  uint64_t waiting(RuleId rule);
+  const CompletionHints::Outlay& fresh(RuleId rule);
+  uint64_t opened(RuleId rule) { return opened(rule, std::max<uint32_t>(reach().nested, 1)); }
+  uint64_t opened(RuleId rule, uint32_t brackets);
+  uint64_t begun(RuleId rule, uint32_t brackets);
 
   const ParseTable& grammar_;
   const Grammar& rules_;
   const Lengths& lengths_;
-  std::vector<uint64_t> waiting_, begun_;
-  std::vector<CompletionHints::GoingOn> fresh_;  // of frames that have just begun
-  std::vector<uint64_t> opened_;  // most bytes of all nesting frames together that one token may push on a frame
-  std::vector<RuleId> nesting_, others_;
+  std::vector<Nesting> nesting_;  // by rule
+  std::vector<RuleId> others_;
   std::unordered_map<RuleId, uint64_t> to_differ_;
-  uint32_t depth_ = 0;                        // recursion of `to_differ`
+  uint32_t depth_ = 0;                        // recursion of `to_differ` and `opened`
   std::vector<std::vector<RuleId>> callees_;  // inhabited callees of nesting rules
   uint64_t on_top_ = 0, masks_ = ~uint64_t{0};
 };

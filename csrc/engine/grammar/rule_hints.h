@@ -1,6 +1,7 @@
 // Optional knowledge of rules: hints that make masks cheap, and hints about how far completions reach.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -85,19 +86,18 @@ class CompletionHints {
   /// the frame ends with what it calls, the bound is 0.
   virtual uint64_t max_remaining(RuleBounds& bounds);
 
-  /// Most bytes of what one token may begin in a frame that does not need it, such as a member; kInfinite if there is
-  /// no bound, or if that may make more of them necessary.
-  virtual uint64_t max_begun(RuleBounds& bounds);
+  /// Bytes that a frame may need after the next token.
+  struct Outlay {
+    uint64_t rest;   ///< ... besides what the token begins; kInfinite if there is no bound
+    uint64_t begun;  ///< ... for a member or an item that it begins
+    bool opens;      ///< the token may open frames instead of that
 
-  /// Bytes to the end of a frame, and whether they leave out the frames that are opened on it.
-  struct GoingOn {
-    uint64_t bytes;
-    bool opens;
+    uint64_t with(uint64_t opened) const { return add_lengths(rest, std::max(begun, opens ? opened : 0)); }
   };
 
-  /// Most bytes after the rest of a token that has just begun the frame, or has just ended what it called; kInfinite if
-  /// there is no bound.
-  virtual GoingOn going_on(Local state, Reg reg, RuleBounds& bounds);
+  /// Bounds what a frame may need after the next token, which may have begun the frame, or ended what it called. `rest`
+  /// is 0 where the frame ends with what it calls.
+  virtual Outlay max_outlay(Local state, Reg reg, RuleBounds& bounds);
 
   /// The configuration that the register follows on top of the frame, or null; none once `max_remaining` need not hold.
   /// Thread-safe.

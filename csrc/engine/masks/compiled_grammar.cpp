@@ -6,9 +6,7 @@ namespace constrain {
 
 CompiledGrammar::CompiledGrammar(Grammar grammar, std::shared_ptr<const Vocabulary> vocabulary, const Limits& limits)
     : ParseTable(std::move(grammar),
-                 {.longest = vocabulary->longest_token(),
-                  .reach = vocabulary->reach(),
-                  .quoted = vocabulary->quoted()},
+                 {.longest = vocabulary->longest_token(), .reach = vocabulary->reach(), .quoted = vocabulary->quoted()},
                  limits),
       vocabulary_(std::move(vocabulary)),
       masks_(limits.mask_bytes),

@@ -51,7 +51,7 @@ uint64_t ObjectCompletionHints::longest_member(uint64_t key, const std::vector<O
   return add_lengths(key + kMemberBytes, value);
 }
 
-/// Computes the longest members of all properties.
+/// Computes the longest members of all properties, once the lengths are final.
 void ObjectCompletionHints::measure_members(const Lengths& lengths) {
   longest_.assign(shape_.spec.properties.size(), 0);
   for (size_t name = 0; name < longest_.size(); ++name) {
@@ -65,6 +65,7 @@ void ObjectCompletionHints::measure_members(const Lengths& lengths) {
 /// kInfinite if no bound is known.
 uint64_t ObjectCompletionHints::longest_member(State content, const Members& members, const Lengths& lengths) {
   if (content == kDead) return 0;
+  if (longest_.empty()) measure_members(lengths);
   const auto& key = shape_.keys->state(content);
   uint64_t most = 0;
   for (uint32_t at = key.low; at < key.high; ++at) {
@@ -85,35 +86,31 @@ bool ObjectCompletionHints::counts_alone() const {
   return spec.dependents.empty() && !spec.duties && !(spec.in_order && spec.min > 0) && !whitespace_.indents();
 }
 
-uint64_t ObjectCompletionHints::max_begun(RuleBounds& bounds) {
-  return counts_alone() ? longest_member(shape_.keys->start(), state_.unpack(0), bounds.lengths()) : kInfinite;
-}
-
-CompletionHints::GoingOn ObjectCompletionHints::going_on(Local state, Reg reg, RuleBounds& bounds) {
+CompletionHints::Outlay ObjectCompletionHints::max_outlay(Local state, Reg reg, RuleBounds& bounds) {
+  if (whitespace_.indents()) return {kInfinite, 0, true};
   const ObjectPosition position = ObjectPosition::of(state);
-  const Lengths& lengths = bounds.lengths();
   const Members members = state_.unpack(reg);
-  const uint64_t now = cost_.remaining(state, reg, lengths);
-  if (whitespace_.indents()) return {kInfinite, true};
+  const uint64_t now = cost_.remaining(state, reg, bounds.lengths());
   switch (position.phase) {
     case ObjectPosition::closing:
     case ObjectPosition::end:
-      return {now, false};
+      return {now, 0, false};
     case ObjectPosition::start:
     case ObjectPosition::after:
-      return {further_member(now, members, bounds), bounds.reach().whole_keys};
+      return {go_on(now, members, bounds), 0, bounds.reach().whole_keys};
     case ObjectPosition::colon_before:
     case ObjectPosition::colon:
-      return {shape_.spec.duties ? kInfinite : further_member(now, members, bounds), true};
+      return {shape_.spec.duties ? kInfinite : go_on(now, members, bounds), 0, true};
+    case ObjectPosition::key:
+      return begin_member(position.operand, now, members, bounds);
     default:
-      const bool in_key = position.phase == ObjectPosition::key;
-      return {this_member(in_key ? position.operand : 0, now, members, bounds), true};
+      return begin_member(0, now, members, bounds);
   }
 }
 
-/// Bounds the rest of an object that needs `now` bytes if it goes on with a comma: the token holds at most a few bytes
-/// of the next key.
-uint64_t ObjectCompletionHints::further_member(uint64_t now, const Members& members, RuleBounds& bounds) {
+/// Bounds an object that needs `now` bytes, and may go on with a comma: the token then holds at most a few bytes of the
+/// next key.
+uint64_t ObjectCompletionHints::go_on(uint64_t now, const Members& members, RuleBounds& bounds) {
   const Lengths& lengths = bounds.lengths();
   const uint64_t next = cost_.key_length(members, 0, lengths);
   uint64_t begun = 0;
@@ -126,10 +123,10 @@ uint64_t ObjectCompletionHints::further_member(uint64_t now, const Members& memb
   return add_lengths(std::max(next == kInfinite ? 0 : next, add_lengths(now, begun)), kMemberBytes);
 }
 
-/// Bounds the rest of an object in which a key is being written.
-uint64_t ObjectCompletionHints::this_member(uint32_t spelling, uint64_t now, const Members& members,
-                                            RuleBounds& bounds) {
-  if (!counts_alone()) return kInfinite;
+/// Bounds an object in which a key is written.
+CompletionHints::Outlay ObjectCompletionHints::begin_member(uint32_t spelling, uint64_t now, const Members& members,
+                                                            RuleBounds& bounds) {
+  if (!counts_alone()) return {kInfinite, 0, true};
   const Outlook outlook = state_.outlook(members);
   const Lengths& lengths = bounds.lengths();
   const uint64_t others =
@@ -139,7 +136,7 @@ uint64_t ObjectCompletionHints::this_member(uint32_t spelling, uint64_t now, con
   for (const State content : shape_.spellings[spelling].contents()) {
     most = std::max(most, longest_member(content, members, lengths));
   }
-  return add_lengths(others, add_lengths(most, kMemberBytes));
+  return {add_lengths(others, kMemberBytes), most, true};
 }
 
 /// Counts each member that may be required at its longest value, and every other one as the longest member of all.
@@ -154,7 +151,6 @@ uint64_t ObjectCompletionHints::max_remaining(RuleBounds& bounds) {
   needed = required;
   for (const auto& dependent : shape_.spec.dependents) insert(needed, dependent.second);
 
-  measure_members(lengths);
   const uint64_t most = longest_member(shape_.keys->start(), state_.unpack(0), lengths);
   if (most == kInfinite) return kInfinite;
   uint64_t sum = kMemberBytes, all = 0, always = 0;

@@ -20,8 +20,7 @@ class ObjectCompletionHints final : public CompletionHints {
   uint64_t count_values(Local state, Reg reg, const ParseTable& grammar) override;
   uint64_t max_growth(Local state, Reg reg, const Lengths& lengths) override;
   uint64_t max_remaining(RuleBounds& bounds) override;
-  uint64_t max_begun(RuleBounds& bounds) override;
-  GoingOn going_on(Local state, Reg reg, RuleBounds& bounds) override;
+  Outlay max_outlay(Local state, Reg reg, RuleBounds& bounds) override;
   uint64_t max_to_differ(RuleBounds& bounds) override;
 
  private:
@@ -38,8 +37,8 @@ class ObjectCompletionHints final : public CompletionHints {
   void measure_members(const Lengths& lengths);
   uint64_t longest_member(State content, const Members& members, const Lengths& lengths);
   bool counts_alone() const;
-  uint64_t further_member(uint64_t now, const Members& members, RuleBounds& bounds);
-  uint64_t this_member(uint32_t spelling, uint64_t now, const Members& members, RuleBounds& bounds);
+  uint64_t go_on(uint64_t now, const Members& members, RuleBounds& bounds);
+  Outlay begin_member(uint32_t spelling, uint64_t now, const Members& members, RuleBounds& bounds);
 
   const ObjectShape& shape_;
   const ObjectState& state_;
