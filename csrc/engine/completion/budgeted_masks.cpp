@@ -172,16 +172,11 @@ MaskPtr BudgetedMasks::leaving_at_once(const Configuration& from, uint64_t budge
 
 /// Selects some tokens of the vocabulary's trie.
 Trie BudgetedMasks::select(const std::vector<TokenId>& tokens) const {
-  const Trie& trie = grammar_.vocabulary().trie();
   std::vector<uint32_t> nodes;
-  for (const TokenId token : tokens) {
-    uint32_t node = 0;
-    for (const char byte : grammar_.vocabulary().spelling(token)) node = trie.child(node, static_cast<uint8_t>(byte));
-    nodes.push_back(node);
-  }
+  for (const TokenId token : tokens) nodes.push_back(grammar_.vocabulary().node(token));
   std::ranges::sort(nodes);
   nodes.erase(std::ranges::unique(nodes).begin(), nodes.end());
-  return trie.select(nodes);
+  return grammar_.vocabulary().trie().select(nodes);
 }
 
 BudgetedMasks::Made BudgetedMasks::find_or_make(const Configuration& from, uint64_t budget) {

@@ -37,6 +37,10 @@ Vocabulary::Vocabulary(std::vector<std::string> tokens, std::vector<TokenId> eos
     reach_.add(token);
   }
   trie_ = std::make_shared<const Trie>(build_trie());
+  nodes_.resize(size_);
+  for (uint32_t node = 0; node < trie_->nodes(); ++node) {
+    for (TokenId token = trie_->token[node]; token != kNoToken; token = next_duplicate(token)) nodes_[token] = node;
+  }
   characters_ = std::make_shared<const TokenCharacters>(trie_, duplicate_);
   quoted_ = std::make_shared<const std::unordered_set<std::string>>(find_quoted());
   tokenizes_all_ = missing_bytes().empty();

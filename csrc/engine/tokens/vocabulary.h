@@ -56,6 +56,8 @@ class Vocabulary {
   uint8_t first_byte(TokenId token) const { return first_bytes_[static_cast<size_t>(token)]; }
   const Trie& trie() const { return *trie_; }
   const TriePtr& shared_trie() const { return trie_; }
+  /// The trie's node of a token that is in it.
+  uint32_t node(TokenId token) const { return nodes_[static_cast<size_t>(token)]; }
   const std::shared_ptr<const TokenCharacters>& characters() const { return characters_; }
   uint16_t longest_token() const { return longest_token_; }
   /// How far tokens lead in a JSON text.
@@ -108,6 +110,7 @@ class Vocabulary {
   bool first_space_optional_;
   bool tokenizes_all_;
   TriePtr trie_;
+  std::vector<uint32_t> nodes_;  // by token, duplicates included
   std::shared_ptr<const TokenCharacters> characters_;
   std::shared_ptr<const std::unordered_set<std::string>> quoted_;
   Encode encode_;
