@@ -29,9 +29,6 @@ constexpr size_t kMany = 4096;
 /// Most nodes of the trie of tokens that leave a counted text, which are walked.
 constexpr size_t kMaxLeaving = 16'384;
 
-/// Bytes of tokens that are compared for whether they lead to the usual configuration. After that, few are left.
-constexpr size_t kUnlikeBytes = 2;
-
 /// Most bytes that a character may still need.
 constexpr uint64_t kRestOfCharacter = 3;
 
@@ -483,7 +480,7 @@ bool BudgetedMasks::list_unlike(const Configuration& from, std::vector<TokenId>&
     if (usual == kDone) {
       walk_.run_alone(trie, top, top.parent_depth());
     } else {
-      few &= walk_.run_beside(trie, top.state, usual, top.reg, top.parent_depth(), trie.nodes() / 8, kUnlikeBytes);
+      few &= walk_.run_beside(trie, top.state, usual, top.reg, top.parent_depth(), trie.nodes() / 8);
     }
     unlike.insert(unlike.end(), walk_.tokens.begin(), walk_.tokens.end());
     unlike.insert(unlike.end(), walk_.differing.begin(), walk_.differing.end());

@@ -117,14 +117,13 @@ bool TrieWalk::is_known(const Trie& trie, uint32_t node, const Level& above) {
   return true;
 }
 
-bool TrieWalk::run_beside(const Trie& trie, StateId state, StateId beside, Reg reg, uint32_t depth, uint64_t limit,
-                          size_t longest) {
+bool TrieWalk::run_beside(const Trie& trie, StateId state, StateId beside, Reg reg, uint32_t depth, uint64_t limit) {
   start_alone(trie, {state, reg, nullptr}, depth);
   set_beside({beside, reg, bottom_}, levels_[0]);
   const uint64_t end = visited + limit;
   for (uint32_t node = 1; node < trie.nodes();) {
     const Level& above = levels_[trie.depth[node] - 1];
-    node = walk_beside(trie, node, longest) ? node + 1 : skip(trie, above, node);
+    node = walk_beside(trie, node) ? node + 1 : skip(trie, above, node);
     if (visited > end) return false;
   }
   return true;
@@ -142,17 +141,13 @@ void TrieWalk::set_beside(const StackTop& beside, Level& level) const {
 }
 
 /// Visits a node with both frames; false if its subtree is done.
-bool TrieWalk::walk_beside(const Trie& trie, uint32_t node, size_t longest) {
+bool TrieWalk::walk_beside(const Trie& trie, uint32_t node) {
   ++visited;
   const size_t depth = trie.depth[node];
   const uint8_t byte = trie.byte[node];
   const Level& above = levels_[depth - 1];
   const Row& other = grammar_.row(above.beside.state);
   if (above.row && above.row->agrees(other, byte)) return false;
-  if (depth > longest) {
-    for (uint32_t below = node; below < node + trie.size[node]; ++below) trie.append_tokens(below, differing);
-    return false;
-  }
   StackTop top = above.top, beside = above.beside;
   const bool both = above.row && move_alone(*above.row, byte, top) && move_alone(other, byte, beside);
   // Where only the other frame may be over, its parents decide about tokens that are not theirs here.

@@ -58,10 +58,8 @@ class TrieWalk {
   void run_alone(const Trie& trie, const StackTop& top, uint32_t depth, uint32_t root = 0);
 
   /// Like `run_alone`, but leaves out strings after which a frame that starts in `beside` goes on in the same way.
-  /// Appends to `differing` the tokens of all other strings. Gives up, and returns false, after `limit` nodes. Strings
-  /// of which the first `longest` bytes differ count as different without being walked to their end.
-  bool run_beside(const Trie& trie, StateId state, StateId beside, Reg reg, uint32_t depth, uint64_t limit,
-                  size_t longest = SIZE_MAX);
+  /// Appends to `differing` the tokens of all other strings. Gives up, and returns false, after `limit` nodes.
+  bool run_beside(const Trie& trie, StateId state, StateId beside, Reg reg, uint32_t depth, uint64_t limit);
 
   /// Records that the result depends on the frames of a configuration.
   void consult(const Configuration& configuration) { store_.consult(configuration); }
@@ -114,7 +112,7 @@ class TrieWalk {
   bool is_known(const Trie& trie, uint32_t node, const Level& above);
   void walk(const Trie& trie, uint32_t child, size_t base);
   void set_beside(const StackTop& other, Level& level) const;
-  bool walk_beside(const Trie& trie, uint32_t node, size_t longest);
+  bool walk_beside(const Trie& trie, uint32_t node);
   template <class Visit>
   void for_each_child(const Trie& trie, uint32_t root, const ByteSet& first, const Visit& visit);
   void enter(const Trie& trie, uint32_t node, size_t begin, Level& made);
