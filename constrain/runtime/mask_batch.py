@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections import deque
 from concurrent.futures import Executor, Future
-from contextlib import suppress
 from os import cpu_count
 from threading import Lock
 from time import perf_counter
@@ -117,10 +116,13 @@ class _ThreadedBatch:
         self._threads.submit(self._work)
 
     def _work(self) -> None:
-        with suppress(IndexError):  # none is left
-            while True:
-                self._waiting.popleft().run()
-                self._last_progress = perf_counter()
+        while True:
+            try:
+                mask = self._waiting.popleft()
+            except IndexError:  # none is left
+                return
+            mask.run()
+            self._last_progress = perf_counter()
 
 
 def native_workers() -> Workers:

@@ -44,9 +44,11 @@ class Scheduler:
                 started.append(sequence)
                 self.running.append(sequence)
                 self.num_rows += sequence.request.num_rows
+                is_blocked = any(_has_waited_enough(each) for each in waiting)
             else:
                 waiting.append(sequence)
-            if any(_has_waited_enough(each) for each in waiting):
+                is_blocked = _has_waited_enough(sequence)
+            if is_blocked:
                 waiting += self.waiting[number + 1 :]
                 break
         self.waiting = waiting
