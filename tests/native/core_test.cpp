@@ -160,7 +160,7 @@ size_t walk_within_bounds(const CompiledGrammar& grammar, uint32_t seed) {
   Costs costs(grammar);
   size_t cached = 0;
   for (int step = 0; step < 40; ++step) {
-    const MaskPtr mask = MaskBuilder(grammar, *text.at).build();
+    const MaskPtr mask = MaskBuilder::mask(grammar, *text.at);
     // Less than a text needs never suffices.
     const auto exceeds = [&](const Configuration* at) { return bounds.surely_fit(*text.at, costs.of(at) - 1); };
     cached += bounds.surely_fit(*text.at, kInfinite - 1);

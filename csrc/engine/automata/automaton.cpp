@@ -54,12 +54,26 @@ class Listing {
 /// An automaton given by lists of byte ranges.
 class ListedAutomaton : public LazyAutomaton {
  public:
-  explicit ListedAutomaton(std::shared_ptr<const Listing> list) : list_(std::move(list)) {
+  /// `finite` tells that states come before those they lead to.
+  explicit ListedAutomaton(std::shared_ptr<const Listing> list, bool finite = false)
+      : list_(std::move(list)), finite_(finite) {
     memory_.add(list_->bytes());
   }
 
   State start() override { return list_->states() == 0 ? kDead : 0; }
   bool accepting(State state) override { return list_->accepting(state); }
+
+  std::optional<uint64_t> least_words(State state) override {
+    if (!finite_) return std::nullopt;
+    if (words_.empty()) {
+      words_.resize(list_->states());
+      for (size_t at = words_.size(); at-- > 0;) {
+        words_[at] = list_->accepting(static_cast<State>(at));
+        for (const ByteRange& range : list_->ranges(static_cast<State>(at))) words_[at] += words_[range.target];
+      }
+    }
+    return words_[state];
+  }
 
  private:
   void fill_row(State state, Transitions& row) override {
@@ -70,6 +84,8 @@ class ListedAutomaton : public LazyAutomaton {
   }
 
   std::shared_ptr<const Listing> list_;
+  bool finite_;
+  std::vector<uint64_t> words_;  // by state, once asked for
 };
 
 /// A node of the trie of sorted words; children come after their parents.
@@ -162,7 +178,7 @@ AutomatonPtr any_text() {
 AutomatonPtr literal_set(std::vector<std::string> words) {
   if (words.empty()) return empty_language();
   std::ranges::sort(words);
-  return std::make_shared<ListedAutomaton>(std::make_shared<const Listing>(merge_subtrees(make_trie(words))));
+  return std::make_shared<ListedAutomaton>(std::make_shared<const Listing>(merge_subtrees(make_trie(words))), true);
 }
 
 }  // namespace constrain

@@ -38,6 +38,9 @@ class Automaton {
   /// Most bytes of a shortest accepted word, over all states; kInfinite if that is not known.
   virtual uint64_t farthest() const { return kInfinite; }
 
+  /// Fewest words that are accepted from a state, if the automaton knows without a search.
+  virtual std::optional<uint64_t> least_words(State) { return std::nullopt; }
+
   /// Identifies automata that grammars share; 0 for others, which are not thread-safe.
   virtual uint64_t shared_id() const { return 0; }
 

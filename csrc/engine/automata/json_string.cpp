@@ -85,6 +85,12 @@ class JsonString : public LazyAutomaton {
 
   bool accepting(State state) override { return place(state).phase == kClosed; }
 
+  /// Each word of the content has at least one spelling.
+  std::optional<uint64_t> least_words(State state) override {
+    const Place at = place(state);
+    return at.phase == kOpening || at.phase == kBody ? content_->least_words(at.content) : std::nullopt;
+  }
+
   /// Dijkstra's algorithm on the content, with the escaped lengths of bytes as weights.
   std::optional<uint32_t> shortest(State state, size_t budget) override {
     const Place at = place(state);
@@ -237,8 +243,13 @@ class JsonString : public LazyAutomaton {
   }
 
   bool control_possible(State content, char32_t first, char32_t last) {
-    for (char32_t scalar = first; scalar <= last && scalar < 0x20; ++scalar) {
-      if (!has_short_escape(scalar) && can_read(content, scalar, scalar)) return true;
+    const StateRow& row = content_->row(content);
+    for (size_t range = 0; range < row.ranges() && row.first(range) < 0x20; ++range) {
+      if (row.target(range) == kDead) continue;
+      const auto end = std::min<char32_t>({last, row.last(range), 0x1F});
+      for (char32_t scalar = std::max<char32_t>(first, row.first(range)); scalar <= end; ++scalar) {
+        if (!has_short_escape(scalar)) return true;
+      }
     }
     return false;
   }

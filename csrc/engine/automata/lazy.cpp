@@ -60,10 +60,9 @@ class PrunedAutomaton::Search {
     owner_.fill_raw_row(state, row_);
     const size_t before = edges_.size();
     bool found = false;
-    State previous = kDead;
-    for (size_t byte = 0; byte < row_.size() && !found; ++byte) {
-      const State target = row_[byte];
-      if (target == std::exchange(previous, target) || target == kDead) continue;
+    for (const uint8_t first : RangeStarts(row_)) {
+      const State target = row_[first];
+      if (found || target == kDead) continue;
       const Verdict verdict = owner_.verdict(target);
       found = verdict == Verdict::live;
       if (verdict == Verdict::unknown) enter(target);
@@ -116,13 +115,10 @@ bool PrunedAutomaton::is_live(State state) {
 
 void PrunedAutomaton::fill_row(State state, Transitions& row) {
   fill_raw_row(state, row);
-  State seen = kDead, shown = kDead;
-  for (State& target : row) {
-    if (target != seen) {
-      seen = target;
-      shown = target != kDead && is_live(target) ? target : kDead;
-    }
-    target = shown;
+  const RangeStarts firsts(row);
+  for (size_t range = 0; range < firsts.count(); ++range) {
+    const State target = row[firsts[range]];
+    if (target != kDead && !is_live(target)) std::fill(&row[firsts[range]], &row[firsts.last(range)] + 1, kDead);
   }
 }
 

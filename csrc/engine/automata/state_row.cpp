@@ -4,18 +4,34 @@
 
 namespace constrain {
 
-const StateRow* StateRow::make(const Transitions& transitions, Arena& arena, MemoryShare& memory) {
-  std::array<uint8_t, 256> firsts;
-  uint32_t ranges = 0;
-  for (size_t byte = 0; byte < transitions.size(); ++byte) {
-    if (byte == 0 || transitions[byte] != transitions[byte - 1]) firsts[ranges++] = static_cast<uint8_t>(byte);
+namespace {
+
+/// Bytes that are compared at once.
+constexpr size_t kBlock = 16;
+
+}  // namespace
+
+RangeStarts::RangeStarts(const Transitions& transitions) {
+  firsts_[count_++] = 0;
+  for (size_t block = 0; block < transitions.size(); block += kBlock) {
+    State changes = 0;  // most blocks have none
+    for (size_t byte = std::max<size_t>(block, 1); byte < block + kBlock; ++byte)
+      changes |= transitions[byte] ^ transitions[byte - 1];
+    for (size_t byte = std::max<size_t>(block, 1); changes && byte < block + kBlock; ++byte) {
+      if (transitions[byte] != transitions[byte - 1]) firsts_[count_++] = static_cast<uint8_t>(byte);
+    }
   }
+}
+
+const StateRow* StateRow::make(const Transitions& transitions, Arena& arena, MemoryShare& memory) {
+  const RangeStarts firsts(transitions);
+  const auto ranges = static_cast<uint32_t>(firsts.count());
   const size_t bytes = sizeof(StateRow) + ranges * (sizeof(State) + 1);
   memory.add(bytes);
   auto* row = new (arena.allocate<std::byte>(bytes)) StateRow(ranges);
   auto* targets = reinterpret_cast<State*>(row + 1);
   for (uint32_t range = 0; range < ranges; ++range) targets[range] = transitions[firsts[range]];
-  std::copy_n(firsts.begin(), ranges, reinterpret_cast<uint8_t*>(targets + ranges));
+  std::ranges::copy(firsts, reinterpret_cast<uint8_t*>(targets + ranges));
   return row;
 }
 

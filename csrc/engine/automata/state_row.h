@@ -20,6 +20,24 @@ inline constexpr State kDead = 0xFFFFFFFFu;
 /// Transitions while they are being written: the successor on each byte, or `kDead`.
 using Transitions = std::array<State, 256>;
 
+/// Where the ranges of bytes with one target begin.
+class RangeStarts {
+ public:
+  explicit RangeStarts(const Transitions& transitions);
+
+  size_t count() const { return count_; }
+  uint8_t operator[](size_t range) const { return firsts_[range]; }
+  uint8_t last(size_t range) const {
+    return range + 1 < count_ ? static_cast<uint8_t>(firsts_[range + 1] - 1) : uint8_t{255};
+  }
+  const uint8_t* begin() const { return firsts_.data(); }
+  const uint8_t* end() const { return begin() + count_; }
+
+ private:
+  std::array<uint8_t, 256> firsts_;
+  uint32_t count_ = 0;
+};
+
 /// An immutable row, stored as ranges of bytes with one target: most states have few ranges, and combined automata have
 /// many states.
 class StateRow {

@@ -13,7 +13,7 @@ struct ByteSet {
 
   void add(uint8_t byte) { words[byte / 64] |= uint64_t{1} << (byte % 64); }
   /// Adds the bytes from `first` to `last`.
-  void add(uint8_t first, uint8_t last) {
+  constexpr void add(uint8_t first, uint8_t last) {
     for (size_t i = first / 64; i <= last / 64; ++i) {
       const uint64_t from = ~uint64_t{0} << (i == first / 64 ? first % 64 : 0);
       words[i] |= from & ~uint64_t{0} >> (i == last / 64 ? 63 - last % 64 : 0);

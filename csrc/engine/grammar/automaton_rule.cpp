@@ -116,6 +116,8 @@ uint64_t AutomatonRule::max_to_differ(RuleBounds&) {
 
 uint64_t AutomatonRule::count_values(Local state, Reg, const ParseTable&) {
   if (words_ == Words::spellings || !values_) return 1;
+  const auto known = automaton_->least_words(static_cast<State>(state));
+  if (known && words_ == Words::values) return std::min(*known, kManyValues);
   try {
     return values_->count(static_cast<State>(state));
   } catch (const ResourceLimit&) {

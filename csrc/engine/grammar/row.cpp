@@ -15,6 +15,13 @@ namespace {
 /// Fewest bytes to one state for it to become `Row::usual`.
 constexpr int kMany = 16;
 
+/// White space is on its own, because states that share their transitions may differ in it.
+constexpr ByteSet kWhitespaceCuts = [] {
+  ByteSet cuts;
+  for (const uint8_t byte : Row::kWhitespace) cuts.add(byte, byte + 1);
+  return cuts;
+}();
+
 }  // namespace
 
 /// Scratch memory of this thread. Rows are built recursively, so several may be in use.
@@ -47,11 +54,10 @@ const Row& RowMaker::make(StateId state) {
   Row& row = *new (grammar_.rows_.allocate<Row>(1)) Row;
   expand(slot.id, slot.local, scratch);
   if (const auto other = scratch.expansion.like) {
-    extend(make(grammar_.intern(slot.id, *other)), slot.id, scratch.expansion, row);
+    extend(make(grammar_.intern(slot.id, *other)), slot.id, row, scratch);
   } else {
     add_options(slot.id, slot.local, row, scratch);
     assemble(row, scratch);
-    store_lists(row, scratch);
   }
   grammar_.memory_.add(sizeof(Row) + scratch.lists.size() * sizeof(Option));
   slot.row.store(&row, std::memory_order_release);
@@ -69,13 +75,27 @@ void RowMaker::expand(RuleId rule, Local local, Scratch& scratch) const {
   grammar_.grammar_.rules[rule]->expand(local, grammar_.lengths_, scratch.expansion);
 }
 
-/// Makes the row of a state that is like another, but for white space.
-void RowMaker::extend(const Row& other, RuleId rule, const Expansion& own, Row& row) const {
+/// Makes the row of a state that is like another, but for its own edges.
+void RowMaker::extend(const Row& other, RuleId rule, Row& row, Scratch& scratch) const {
   row = other;
-  for (const auto& edge : own.bytes) {
-    row.own[(*row.shared)[edge.first] - Row::kOwn] = Row::kGoto | target_of(rule, edge.target);
-    row.bytes.add(edge.first);
+  Row::Numbers* numbers = nullptr;
+  for (const auto& edge : scratch.expansion.bytes) {
+    const Option option{.guard = edge.guard, .target = target_of(rule, edge.target), .chain = {}};
+    const uint32_t before = other.actions[(*other.numbers)[edge.first]];
+    row.bytes.add(edge.first, edge.last);
+    if (before >= Row::kOwn && !edge.guard) {
+      row.own[before - Row::kOwn] = Row::kGoto | option.target;
+      continue;
+    }
+    if (!numbers) {
+      numbers = new (grammar_.rows_.allocate<Row::Numbers>(1)) Row::Numbers(*other.numbers);
+      scratch.actions.assign(other.actions.begin(), other.actions.end());
+    }
+    std::fill(numbers->begin() + edge.first, numbers->begin() + edge.last + 1, scratch.actions.size());
+    scratch.list.assign(1, option);
+    scratch.actions.push_back(action_of(row, scratch));
   }
+  if (numbers) finish(row, *numbers, scratch);
 }
 
 /// Adds the options of a state that was expanded.
@@ -129,12 +149,10 @@ void RowMaker::add_call(const Option& call, const Row& callee, Scratch& scratch)
 
 /// Cuts the bytes where some range begins or ends; bytes between two cuts have the same options.
 void RowMaker::assemble(Row& row, Scratch& scratch) {
-  auto& [expansion, options, by_first, covering, visited, list, lists, ends, targets] = scratch;
-  grammar_.memory_.add(sizeof(Row::Actions));
-  auto& actions = *new (grammar_.rows_.allocate<Row::Actions>(1)) Row::Actions{};
-  row.shared = &actions;
-  by_first.clear(), covering.clear(), targets.clear();
-  ByteSet cuts;
+  auto& [expansion, options, by_first, covering, visited, actions, list, lists, ends, targets] = scratch;
+  auto& numbers = *grammar_.rows_.allocate<Row::Numbers>(1);
+  by_first.clear(), covering.clear(), targets.clear(), actions.clear();
+  ByteSet cuts = kWhitespaceCuts;
   for (const RangeOption& range : options) {
     by_first.push_back(&range);
     cuts.add(range.first);
@@ -144,35 +162,38 @@ void RowMaker::assemble(Row& row, Scratch& scratch) {
     return a->first != b->first ? a->first < b->first : a < b;  // they are in order in memory
   });
   auto next = by_first.begin();
-  for (int begin = cuts.next(0), end; begin >= 0; begin = end) {
-    end = cuts.next(begin + 1);
+  for (int begin = 0, end; begin < 256; begin = end) {
+    const int cut = cuts.next(begin + 1);
+    end = cut < 0 ? 256 : cut;
+    std::fill(numbers.begin() + begin, numbers.begin() + end, static_cast<uint16_t>(actions.size()));
     std::erase_if(covering, [&](const RangeOption* range) { return range->last < begin; });
     for (; next != by_first.end() && (*next)->first == begin; ++next) {
       covering.insert(std::ranges::upper_bound(covering, *next), *next);
     }
-    if (covering.empty()) continue;
+    if (covering.empty()) {
+      const auto own = std::ranges::find(Row::kWhitespace, begin);
+      actions.push_back(
+          own == Row::kWhitespace.end() ? 0 : Row::kOwn + static_cast<uint32_t>(own - Row::kWhitespace.begin()));
+      continue;
+    }
     list.clear();
     for (const RangeOption* range : covering) {
       if (std::ranges::find(list, range->option) == list.end()) list.push_back(range->option);
     }
-    const int last = end < 0 ? 255 : end - 1;
-    const uint32_t action = action_of(scratch);
-    std::fill(actions.begin() + begin, actions.begin() + last + 1, action);
-    row.bytes.add(static_cast<uint8_t>(begin), static_cast<uint8_t>(last));
+    actions.push_back(action_of(row, scratch));
+    row.bytes.add(static_cast<uint8_t>(begin), static_cast<uint8_t>(end - 1));
     if (list.size() > 1 || list.front().call || list.front().target == kDone) continue;
     auto match = std::ranges::find(targets, list.front().target, &std::pair<StateId, int>::first);
     if (match == targets.end()) match = targets.insert(match, {list.front().target, 0});
-    match->second += last + 1 - begin;
+    match->second += end - begin;
   }
-  for (uint32_t i = 0; i < row.own.size(); ++i) {
-    if (uint32_t& action = actions[Row::kWhitespace[i]]; action == 0) action = Row::kOwn + i;
-  }
+  finish(row, numbers, scratch);
   const auto most = std::ranges::max_element(targets, {}, &std::pair<StateId, int>::second);
   if (most != targets.end() && most->second >= kMany) row.usual = most->first;
 }
 
-/// Returns the action for the options in `list`.
-uint32_t RowMaker::action_of(Scratch& scratch) const {
+/// Returns the action for the options in `list`, which is added to those of the row if it is new.
+uint32_t RowMaker::action_of(const Row& row, Scratch& scratch) const {
   const std::vector<Option>& list = scratch.list;
   if (list.size() > grammar_.limits_.max_frames) {
     throw ResourceLimit("max_frames", grammar_.limits_.max_frames, "by the parses of one byte");
@@ -182,21 +203,28 @@ uint32_t RowMaker::action_of(Scratch& scratch) const {
   size_t begin = 0;
   for (size_t i = 0; i < scratch.ends.size(); begin = scratch.ends[i++]) {
     const auto earlier = std::span(scratch.lists).subspan(begin, scratch.ends[i] - begin);
-    if (std::ranges::equal(earlier, list)) return static_cast<uint32_t>(i) + 1;
+    if (std::ranges::equal(earlier, list)) return static_cast<uint32_t>(row.lists.size() + i) + 1;
   }
   scratch.lists.insert(scratch.lists.end(), list.begin(), list.end());
   scratch.ends.push_back(scratch.lists.size());
-  return static_cast<uint32_t>(scratch.ends.size());
+  return static_cast<uint32_t>(row.lists.size() + scratch.ends.size());
 }
 
-void RowMaker::store_lists(Row& row, const Scratch& scratch) {
+/// Stores the actions of a row, and the lists that it adds to those it has.
+void RowMaker::finish(Row& row, const Row::Numbers& numbers, const Scratch& scratch) const {
+  grammar_.memory_.add(sizeof(Row::Numbers) + scratch.actions.size() * sizeof(uint32_t));
+  row.numbers = &numbers;
+  row.actions = copy(scratch.actions);
   const std::span<const Option> options = copy(scratch.lists);
-  auto* lists = grammar_.rows_.allocate<std::span<const Option>>(scratch.ends.size());
+  const size_t count = row.lists.size() + scratch.ends.size();
+  auto* lists = grammar_.rows_.allocate<std::span<const Option>>(count);
+  auto* next = std::uninitialized_copy(row.lists.begin(), row.lists.end(), lists);
   size_t begin = 0;
-  for (size_t i = 0; i < scratch.ends.size(); begin = scratch.ends[i++]) {
-    new (lists + i) std::span(options.subspan(begin, scratch.ends[i] - begin));
+  for (const size_t end : scratch.ends) {
+    new (next++) std::span(options.subspan(begin, end - begin));
+    begin = end;
   }
-  row.lists = {lists, scratch.ends.size()};
+  row.lists = {lists, count};
 }
 
 /// Copies values into the grammar's arena.

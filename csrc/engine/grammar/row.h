@@ -36,14 +36,17 @@ struct Option {
 
 /// All transitions of a state.
 struct Row {
-  using Actions = std::array<uint32_t, 256>;
-  static constexpr Actions kNoActions{};
+  /// Bytes with equal actions have one number.
+  using Numbers = std::array<uint16_t, 256>;
+  static constexpr Numbers kNoNumbers{};
+  static constexpr std::array<uint32_t, 1> kNoActions{};
   static constexpr uint32_t kGoto = 0x80000000u, kOwn = 0xFFFFFFFCu;
   static constexpr std::array<uint8_t, 4> kWhitespace = {' ', '\t', '\n', '\r'};
 
-  /// Shared by states that differ in white space alone. Per byte an action, or `kOwn` + index into `own`.
-  const Actions* shared = &kNoActions;
-  std::array<uint32_t, kWhitespace.size()> own{};  ///< actions on white space on which `shared` has none
+  // Shared by states that differ in white space alone.
+  const Numbers* numbers = &kNoNumbers;
+  std::span<const uint32_t> actions = kNoActions;  ///< by number, an action, or `kOwn` + index into `own`
+  std::array<uint32_t, kWhitespace.size()> own{};  ///< actions on white space on which `actions` has none
   std::span<const std::span<const Option>> lists;
   ByteSet bytes;           ///< bytes with an action
   bool accepting = false;  ///< the frame may end here
@@ -51,7 +54,7 @@ struct Row {
 
   /// 0 (nothing), `kGoto | state` (one unguarded move within the rule), or 1 + index into `lists`.
   uint32_t action(uint8_t byte) const {
-    const uint32_t action = (*shared)[byte];
+    const uint32_t action = actions[(*numbers)[byte]];
     return action < kOwn ? action : own[action - kOwn];
   }
 
@@ -65,7 +68,8 @@ struct Row {
   bool agrees(const Row& other, uint8_t byte) const {
     const uint32_t mine = action(byte), its = other.action(byte);
     if (mine == 0 || its == 0 || ((mine | its) & kGoto)) return mine == its;
-    return std::ranges::equal(lists[mine - 1], other.lists[its - 1]);
+    const std::span<const Option> my_list = lists[mine - 1], its_list = other.lists[its - 1];
+    return my_list.data() == its_list.data() || std::ranges::equal(my_list, its_list);
   }
 };
 
@@ -88,6 +92,7 @@ class RowMaker {
     std::vector<RangeOption> options;
     std::vector<const RangeOption*> by_first, covering;
     std::vector<Local> visited;
+    std::vector<uint32_t> actions;  ///< by number
     std::vector<Option> list, lists;
     std::vector<size_t> ends;                      ///< end of each list in `lists`
     std::vector<std::pair<StateId, int>> targets;  ///< with the number of bytes
@@ -96,12 +101,12 @@ class RowMaker {
 
   StateId target_of(RuleId rule, Local local) const;
   void expand(RuleId rule, Local local, Scratch& scratch) const;
-  void extend(const Row& other, RuleId rule, const Expansion& own, Row& row) const;
+  void extend(const Row& other, RuleId rule, Row& row, Scratch& scratch) const;
   void add_options(RuleId rule, Local local, Row& row, Scratch& scratch);
   void add_call(const Option& call, const Row& callee, Scratch& scratch);
   void assemble(Row& row, Scratch& scratch);
-  uint32_t action_of(Scratch& scratch) const;
-  void store_lists(Row& row, const Scratch& scratch);
+  uint32_t action_of(const Row& row, Scratch& scratch) const;
+  void finish(Row& row, const Row::Numbers& numbers, const Scratch& scratch) const;
   template <class T>
   std::span<const T> copy(const std::vector<T>& values) const;
 

@@ -31,8 +31,8 @@ struct Expansion {
   std::vector<ByteEdge> bytes;
   std::vector<CallEdge> calls;
   bool accepting = false;  ///< the rule may end here
-  /// Another state, all of whose edges this one has as well. Its own are unguarded, on single bytes of white space on
-  /// which the other has none.
+  /// Another state, all of whose edges this one has as well, but for the bytes on which it has its own; these have one
+  /// each. The state after a call that may be empty has its own edges only on bytes on which the other has none.
   std::optional<Local> like;
 
   void byte(uint8_t byte, Local target, Guard guard = 0) { range(byte, byte, target, guard); }

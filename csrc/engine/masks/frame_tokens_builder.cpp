@@ -1,7 +1,9 @@
 #include "engine/masks/frame_tokens_builder.h"
 
 #include <algorithm>
+#include <array>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -13,6 +15,16 @@ namespace {
 
 /// Usual size of cache keys, in words.
 constexpr size_t kUsualWords = 24;
+
+/// Sorts exits by byte, and keeps the order of those with equal ones.
+std::vector<Exits::Exit> by_byte(const std::vector<Exits::Exit>& exits) {
+  std::array<uint32_t, 257> begins{};
+  for (const Exits::Exit& exit : exits) ++begins[exit.byte + size_t{1}];
+  std::partial_sum(begins.begin(), begins.end(), begins.begin());
+  std::vector<Exits::Exit> sorted(exits.size());
+  for (const Exits::Exit& exit : exits) sorted[begins[exit.byte]++] = exit;
+  return sorted;
+}
 
 /// Appended to keys with a node, to tell them from those of frames at the start of a token.
 constexpr uint64_t kEntered = 2;
@@ -220,7 +232,7 @@ FrameTokens FrameTokensBuilder::replace(const FrameTokens& by, std::vector<Token
     frame.exits.push_back(std::make_shared<const Exits>(std::move(without)));
   }
   tokens_.start(vocabulary_.mask_words());
-  tokens_.add(*by.allowed);
+  tokens_.add(by.allowed);
   add_walked(trie, frame);
   // Most tokens are allowed as before, so that both results share their bits.
   erase_tokens(tokens, walk_.tokens, vocabulary_.mask_words());
@@ -237,7 +249,7 @@ void FrameTokensBuilder::start(const WildcardRegion& text, const TokenClassPtr& 
 /// Adds the results of a walk over `trie`.
 void FrameTokensBuilder::add_walked(const TriePtr& trie, FrameTokens& frame) {
   for (const auto& [known, parents] : walk_.entered) {
-    tokens_.add(*known->allowed);
+    tokens_.add(known->allowed);
     // Where the frame goes on, or is over as well.
     if (parents->accepting) frame.exits.insert(frame.exits.end(), known->exits.begin(), known->exits.end());
   }
@@ -251,7 +263,7 @@ void FrameTokensBuilder::add_walked(const TriePtr& trie, FrameTokens& frame) {
       made.exits.push_back({node, trie->byte[node]});
   }
   if (made.exits.empty()) return;
-  std::ranges::stable_sort(made.exits, {}, &Exits::Exit::byte);
+  made.exits = by_byte(made.exits);
   frame.exits.push_back(std::make_shared<const Exits>(std::move(made)));
 }
 

@@ -37,11 +37,15 @@ MaskBuilder::MaskBuilder(const CompiledGrammar& grammar, const Configuration& co
       walk_(grammar, scratch().walk),
       frame_tokens_(grammar, walk_, footprint_, scratch().frame_tokens) {}
 
-MaskPtr MaskBuilder::build() {
-  if (MaskPtr cached = find()) {
-    ++grammar_.counters().found;
+MaskPtr MaskBuilder::mask(const CompiledGrammar& grammar, const Configuration& configuration) {
+  if (MaskPtr cached = find(grammar, configuration)) {
+    ++grammar.counters().found;
     return cached;
   }
+  return MaskBuilder(grammar, configuration).build();
+}
+
+MaskPtr MaskBuilder::build() {
   const MaskPtr mask = compute();
   ++grammar_.counters().built;
   grammar_.counters().visited += walk_.visited;
@@ -51,25 +55,26 @@ MaskPtr MaskBuilder::build() {
 
 // ---- The mask cache.
 
-bool MaskBuilder::describe(const Configuration& configuration, Detail detail, Key& key) const {
+bool MaskBuilder::describe(const CompiledGrammar& grammar, const Configuration& configuration, Detail detail,
+                           Key& key) {
   if (configuration.count > kMaxStacks) return false;
   // A bottom frame and a frame with parents have different keys.
   uint64_t waiting = 0;
   for (const StackTop& top : configuration.tops()) waiting = waiting << 1 | (top.parent ? 1 : 0);
   key.push_back(waiting << 32 | configuration.count);
   for (const StackTop& top : configuration.tops()) {
-    if (!grammar_.describe(top.state, top.reg, top.parent_depth(), detail, key)) return false;
+    if (!grammar.describe(top.state, top.reg, top.parent_depth(), detail, key)) return false;
   }
   return true;
 }
 
-MaskPtr MaskBuilder::find() const {
+MaskPtr MaskBuilder::find(const CompiledGrammar& grammar, const Configuration& configuration) {
   Key& key = scratch().key;
-  key.assign(1, configuration_.accepting);
-  const Configuration* at = &configuration_;
+  key.assign(1, configuration.accepting);
+  const Configuration* at = &configuration;
   Detail detail = Detail::outline;
-  while (describe(*at, detail, key)) {
-    const auto cached = grammar_.masks().find(key);
+  while (describe(grammar, *at, detail, key)) {
+    const auto cached = grammar.masks().find(key);
     if (!cached) return nullptr;
     if (cached->next == CachedMask::Next::done) return cached->mask;
     if (cached->next == CachedMask::Next::fully) {
@@ -87,10 +92,10 @@ void MaskBuilder::store(const MaskPtr& mask) const {
   key.assign(1, configuration_.accepting);
   const Configuration* at = &configuration_;
   for (size_t level = 0; level < kMaxLevels; ++level) {
-    if (!describe(*at, Detail::outline, key)) return;
+    if (!describe(grammar_, *at, Detail::outline, key)) return;
     if (consulted(*at)) {
       grammar_.masks().put(key, {CachedMask::Next::fully, nullptr}, 0);
-      if (!describe(*at, Detail::full, key)) return;
+      if (!describe(grammar_, *at, Detail::full, key)) return;
     }
     const Configuration* parent = nullptr;
     const bool uniform = shared_parent(*at, parent);
@@ -160,7 +165,7 @@ MaskPtr MaskBuilder::compute() {
 void MaskBuilder::add(const Configuration& configuration) {
   for (const StackTop& top : configuration.tops()) {
     const FrameTokensPtr frame = frame_tokens_.frame(top);
-    tokens_.add(*frame->allowed);
+    tokens_.add(frame->allowed);
     if (frame->exits.empty() || !top.parent) continue;
     walk_.consult(*top.parent);
     for (const ExitsPtr& exits : frame->exits) follow(*exits, *top.parent);

@@ -23,11 +23,9 @@ namespace constrain {
 /// cached under the descriptions of these frames.
 class MaskBuilder {
  public:
-  /// `configuration` is the parse state of the text so far.
-  MaskBuilder(const CompiledGrammar& grammar, const Configuration& configuration);
-
-  /// Returns the allowed tokens, and the end-of-sequence tokens if the text may end.
-  MaskPtr build();
+  /// Returns the tokens allowed after a text whose parse state is `configuration`, and the end-of-sequence tokens if
+  /// the text may end.
+  static MaskPtr mask(const CompiledGrammar& grammar, const Configuration& configuration);
 
  private:
   using Key = std::vector<uint64_t>;
@@ -41,7 +39,11 @@ class MaskBuilder {
   };
   static Scratch& scratch();
 
-  MaskPtr find() const;
+  MaskBuilder(const CompiledGrammar& grammar, const Configuration& configuration);
+
+  static MaskPtr find(const CompiledGrammar& grammar, const Configuration& configuration);
+  static bool describe(const CompiledGrammar& grammar, const Configuration& configuration, Detail detail, Key& key);
+  MaskPtr build();
   MaskPtr compute();
   void store(const MaskPtr& mask) const;
 
@@ -49,7 +51,6 @@ class MaskBuilder {
   bool consulted(const Configuration& configuration) const;
   void add(const Configuration& configuration);
   void follow(const Exits& exits, const Configuration& parents);
-  bool describe(const Configuration& configuration, Detail detail, Key& key) const;
 
   const CompiledGrammar& grammar_;
   const Configuration& configuration_;

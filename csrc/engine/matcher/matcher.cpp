@@ -47,7 +47,7 @@ MaskPtr Matcher::mask() const {
 }
 
 MaskPtr Matcher::make_mask(const Configuration& at) const {
-  if (grammar().vocabulary().tokenizes_all()) return MaskBuilder(grammar(), at).build();
+  if (grammar().vocabulary().tokenizes_all()) return MaskBuilder::mask(grammar(), at);
   const std::lock_guard lock(session_->mutex);
   return tokenizable().mask(at);
 }

@@ -320,12 +320,20 @@ class Compiler {
     };
     std::vector<Class> classes{{names_language ? names_language : any_text(), {}}};
     std::vector<std::string> seen;
-    const auto split = [&](const Content& pattern) {
+    const auto in = [](const Class& one, const Content& keys) {
+      return std::ranges::find(one.matched, keys.id) != one.matched.end();
+    };
+    // `apart` has no keys in common with `pattern`.
+    const auto split = [&](const Content& pattern, const Content* apart = nullptr) {
       if (std::find(seen.begin(), seen.end(), pattern.id) != seen.end()) return;
       if (seen.empty()) drop_names(classes.front());
       seen.push_back(pattern.id);
       std::vector<Class> parts;
       for (const Class& one : classes) {
+        if (apart && in(one, *apart)) {
+          parts.push_back(one);
+          continue;
+        }
         Class inside{intersect(one.keys, pattern.language), one.matched, one.with_names};
         Class outside{subtract(one.keys, pattern.language), one.matched, one.with_names};
         inside.matched.push_back(pattern.id);
@@ -342,20 +350,17 @@ class Compiler {
     for (const Members& members : cell.members) {
       for (const KeyPattern& pattern : members.patterns) {
         split(pattern.keys);
-        if (pattern.doubtful) split(*pattern.doubtful);
+        if (pattern.doubtful) split(*pattern.doubtful, &pattern.keys);
       }
     }
     for (const Exists& duty : cell.exists) split(duty.keys);
     for (Class& one : classes) {
-      const auto in = [&](const Content& keys) {
-        return std::find(one.matched.begin(), one.matched.end(), keys.id) != one.matched.end();
-      };
       ConjunctionId value = 0;
       for (const Members& members : cell.members) {
         bool found = false;
         for (const KeyPattern& pattern : members.patterns) {
-          const bool matched = in(pattern.keys);
-          if (matched || (pattern.doubtful && in(*pattern.doubtful))) value = conjunctions_.join(value, pattern.schema);
+          const bool matched = in(one, pattern.keys);
+          if (matched || (pattern.doubtful && in(one, *pattern.doubtful))) value = conjunctions_.join(value, pattern.schema);
           found |= matched;
         }
         if (!found) value = conjunctions_.join(value, members.additional);
@@ -363,7 +368,7 @@ class Compiler {
       if (is_nothing(value)) continue;
       drop_names(one);
       if (is_empty(*one.keys)) continue;
-      auto values = choices(cell, value, [&](const Exists& duty) { return in(duty.keys); });
+      auto values = choices(cell, value, [&](const Exists& duty) { return in(one, duty.keys); });
       spec.others.push_back({std::move(one.keys), std::move(values)});
     }
   }

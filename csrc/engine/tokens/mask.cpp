@@ -61,8 +61,17 @@ void TokenSet::start(size_t words) {
   for (const TokenId token : tokens_) words_[static_cast<size_t>(token) / 32] = 0;
   tokens_.clear();
   words_.resize(words);
+  only_ = nullptr;
   many_ = nullptr;
   own_ = false;
+}
+
+/// Adds the tokens of the only mask, which others join.
+void TokenSet::unfold() {
+  if (const MaskPtr mask = std::exchange(only_, nullptr)) {
+    if (mask->many) add(mask->many);
+    add(mask->tokens);
+  }
 }
 
 /// Empties the list and returns its contents.
@@ -72,6 +81,8 @@ std::vector<TokenId> TokenSet::take_list() {
 }
 
 void TokenSet::add(std::span<const TokenId> tokens) {
+  if (tokens.empty()) return;
+  unfold();
   const uint32_t* many = many_ ? many_->words.data() : nullptr;
   size_t count = tokens_.size();
   tokens_.resize(count + tokens.size());
@@ -87,6 +98,7 @@ void TokenSet::add(std::span<const TokenId> tokens) {
 }
 
 void TokenSet::add(const TokenBitsPtr& many) {
+  unfold();
   if (many == many_) return;
   if (many_) {
     const bool larger = many->count > many_->count;
@@ -102,12 +114,16 @@ void TokenSet::add(const TokenBitsPtr& many) {
   add(others);
 }
 
-void TokenSet::add(const Mask& mask) {
-  if (mask.many) add(mask.many);
-  add(mask.tokens);
+void TokenSet::add(const MaskPtr& mask) {
+  const bool empty = !only_ && !many_ && tokens_.empty();
+  unfold();
+  only_ = mask;
+  if (!empty) unfold();
 }
 
 void TokenSet::remove(std::span<const TokenId> tokens) {
+  if (tokens.empty()) return;
+  unfold();
   bool some = false;
   for (const TokenId token : tokens) {
     some |= many_ && many_->has(token);
@@ -147,6 +163,7 @@ bool TokenSet::equals(const Mask& mask) const {
 
 MaskPtr MaskPool::intern(TokenSet& set) {
   static std::atomic<uint64_t> last_id{0};
+  if (set.only_) return set.only_;
   set.shorten();
   uint64_t hash = set.many_ ? set.many_->hash : 0;
   for (const TokenId token : set.tokens_) hash += TokenBits::hash_of(token);

@@ -65,7 +65,7 @@ class TokenSet {
   void add(TokenId token) { add({&token, 1}); }
   void add(std::span<const TokenId> tokens);
   void add(const TokenBitsPtr& many);
-  void add(const Mask& mask);
+  void add(const MaskPtr& mask);
   void remove(std::span<const TokenId> tokens);
 
  private:
@@ -74,11 +74,13 @@ class TokenSet {
   /// Longest list; more tokens are kept as bits.
   static constexpr size_t kFew = 256;
 
+  void unfold();
   bool listed(TokenId token) const { return words_[static_cast<size_t>(token) / 32] >> (token % 32) & 1; }
   std::vector<TokenId> take_list();
   void shorten();
   bool equals(const Mask& mask) const;
 
+  MaskPtr only_;  // all of the set, as long as nothing but one mask was added
   TokenBitsPtr many_;
   bool own_ = false;             // true if `many_` is not shared
   std::vector<TokenId> tokens_;  // those that are not in `many_`

@@ -15,7 +15,12 @@ struct TokenCharacters::Place {
 };
 
 TokenCharacters::TokenCharacters(TriePtr trie, std::span<const TokenId> duplicates)
-    : trie_(std::move(trie)), count_(trie_->nodes()), lead_(trie_->nodes()), begins_(trie_->nodes()) {
+    : trie_(std::move(trie)),
+      count_(trie_->nodes()),
+      lead_(trie_->nodes()),
+      begins_(trie_->nodes()),
+      ends_(trie_->nodes()),
+      no_ascii_(trie_->nodes() / 32 + 1) {
   std::vector<Place> places(size_t{*std::ranges::max_element(trie_->depth)} + 1);
   std::vector<uint32_t> parents(places.size());
   for (uint32_t node = 1; node < trie_->nodes(); ++node) {
@@ -26,7 +31,9 @@ TokenCharacters::TokenCharacters(TriePtr trie, std::span<const TokenId> duplicat
     lead_[node] = begins_[node] ? trie_->byte[node] : lead_[parents[depth - 1]];
     count_[node] = static_cast<uint16_t>(count_[parents[depth - 1]] + begins_[node]);
     parents[depth] = node;
-    nodes_[step(from, node, to)].push_back(node);
+    ends_[node] = step(from, node, to);
+    nodes_[ends_[node]].push_back(node);
+    if (ends_[node] >= kPart) bits::set(no_ascii_.data(), node);
   }
   std::ranges::sort(beyond_, {}, &Beyond::first);
   list_tokens(duplicates);
@@ -65,25 +72,31 @@ void TokenCharacters::list_tokens(std::span<const TokenId> duplicates) {
 
 std::vector<Leaving> TokenCharacters::leaving(const CharacterClass& within, uint32_t root) const {
   const uint32_t end_node = root + trie_->size[root];
-  std::vector<uint32_t> marks(end_node / 32 + 1);
-  const auto mark = [&](uint32_t node) {
-    if (node < end_node) bits::set(marks.data(), node);
+  const auto stays = [&](size_t end) {
+    return end < kPart ? within.ascii.has(static_cast<uint8_t>(end)) : end == kPart && within.beyond_ascii;
   };
-  for (size_t end = 0; end < nodes_.size(); ++end) {
-    const bool stays = end < kPart ? within.ascii.has(static_cast<uint8_t>(end)) : end == kPart && within.beyond_ascii;
-    if (stays) continue;
-    const auto& nodes = nodes_[end];
-    for (auto node = std::ranges::upper_bound(nodes, root); node != nodes.end() && *node < end_node; ++node)
-      mark(*node);
+  std::vector<uint32_t> marks = within.beyond_ascii ? std::vector<uint32_t>(no_ascii_.size()) : no_ascii_;
+  size_t leave = 0;
+  for (size_t end = 0; end < nodes_.size(); ++end) leave += stays(end) ? 0 : nodes_[end].size();
+  // Where most nodes leave, few have to be looked at, because none is below another.
+  const bool few_stay = leave > trie_->nodes() / 2;
+  for (size_t end = 0; end < nodes_.size() && !few_stay; ++end) {
+    if (stays(end) || (end >= kPart && !within.beyond_ascii)) continue;
+    for (const uint32_t node : nodes_[end]) bits::set(marks.data(), node);
   }
   for (const auto& [first, last] : within.excluded) {
     auto one = std::ranges::lower_bound(beyond_, first, {}, &Beyond::first);
     for (; one != beyond_.end() && one->first <= last; ++one) {
-      if (one->last <= last) mark(one->node);
+      if (one->last <= last) bits::set(marks.data(), one->node);
     }
   }
+  const auto next = [&](size_t node) {
+    if (!few_stay) return bits::next(marks, node);
+    while (node < end_node && stays(ends_[node]) && !(marks[node / 32] >> (node % 32) & 1)) ++node;
+    return node;
+  };
   std::vector<Leaving> found;
-  for (size_t node = bits::next(marks, root + 1); node < end_node; node = bits::next(marks, node + trie_->size[node])) {
+  for (size_t node = next(root + 1); node < end_node; node = next(node + trie_->size[node])) {
     found.push_back({static_cast<uint32_t>(node), count_[node] - 1u - count_[root], lead_[node], !begins_[node]});
   }
   return found;

@@ -33,9 +33,9 @@ class TokenCharacters {
   /// Characters of a node's string.
   uint32_t count(uint32_t node) const { return count_[node]; }
 
-  /// The tokens in the subtree of a node.
-  std::span<const TokenId> tokens(uint32_t node) const {
-    return std::span(tokens_).subspan(before_[node], before_[node + trie_->size[node]] - before_[node]);
+  /// The tokens of the nodes from `first` up to `last`, which is not among them.
+  std::span<const TokenId> tokens(uint32_t first, uint32_t last) const {
+    return std::span(tokens_).subspan(before_[first], before_[last] - before_[first]);
   }
 
   /// Bitmask of the tokens of at most `characters`, which is at most `kShort`.
@@ -70,7 +70,9 @@ class TokenCharacters {
   std::vector<uint16_t> count_;
   std::vector<uint8_t> lead_;                     // by node, the first byte of the last character
   std::vector<bool> begins_;                      // by node, true if its byte is that one
+  std::vector<uint8_t> ends_;                     // by node, how its string ends
   std::array<std::vector<uint32_t>, 256> nodes_;  // by how they end
+  std::vector<uint32_t> no_ascii_;                // bitmask of the nodes that do not end with an ASCII character
   std::vector<Beyond> beyond_;                    // by the first character
   std::vector<TokenId> tokens_;                   // in the order of the trie
   std::vector<uint32_t> before_;                  // by node, how many of `tokens_` come before it

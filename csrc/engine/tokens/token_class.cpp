@@ -13,10 +13,16 @@ namespace constrain {
 TokenClass::TokenClass(const Vocabulary& vocabulary, const CharacterClass& characters, uint32_t root)
     : characters_(vocabulary.characters()), leaving_(characters_->leaving(characters, root)) {
   std::vector<uint32_t> words(vocabulary.mask_words());
-  for (const TokenId token : characters_->tokens(root)) bits::set(words.data(), static_cast<size_t>(token));
+  const std::vector<uint32_t>& size = vocabulary.trie().size;
+  uint32_t from = root;
+  const auto add_until = [&](uint32_t node) {
+    for (const TokenId token : characters_->tokens(from, node)) bits::set(words.data(), static_cast<size_t>(token));
+  };
   for (const Leaving& one : leaving_) {
-    for (const TokenId token : characters_->tokens(one.node)) bits::clear(words.data(), static_cast<size_t>(token));
+    add_until(one.node);
+    from = one.node + size[one.node];
   }
+  add_until(root + size[root]);
   all_ = std::make_shared<const TokenBits>(std::move(words));
 }
 

@@ -21,16 +21,24 @@ const StateRow& KeyAutomaton::row(State from) {
   if (states_[from].low == states_[from].high) {
     fill_nameless(from, row);
   } else {
-    // Most bytes lead to no name, so the row of the nameless position is the starting point.
-    const auto same = positions_[from];
-    position_.assign(same.begin(), same.end());
-    std::fill_n(position_.begin(), kClasses, 0);
-    for_each_range(this->row(intern()), [&](uint8_t first, uint8_t last, State to) {
-      std::fill(row.begin() + first, row.begin() + last + 1, to);
-    });
-    add_names(from, row);
+    row.fill(kDead);
+    if (const State base = nameless(from); base != kDead) {
+      for_each_range(this->row(base), [&](uint8_t first, uint8_t last, State to) {
+        std::fill(row.begin() + first, row.begin() + last + 1, to);
+      });
+    }
+    for_each_name(from, [&](uint8_t byte, State to) { row[byte] = to; });
   }
   return *(rows_[from] = StateRow::make(row, arena_, memory_));
+}
+
+State KeyAutomaton::nameless(State from) {
+  const KeyState& at = states_[from];
+  if (at.low == at.high || at.classes.empty()) return kDead;
+  const auto same = positions_[from];
+  position_.assign(same.begin(), same.end());
+  std::fill_n(position_.begin(), kClasses, 0);
+  return intern();
 }
 
 /// Rows of each class's automaton; null if it has none.
@@ -47,23 +55,6 @@ void KeyAutomaton::fill_nameless(State from, Transitions& row) {
   for_each_common_range(class_rows(from), [&](uint8_t first, uint8_t last, std::span<const State> classes) {
     std::fill(row.begin() + first, row.begin() + last + 1, enter(0, 0, 0, classes));
   });
-}
-
-void KeyAutomaton::add_names(State from, Transitions& row) {
-  const KeyState& at = states_[from];
-  const std::vector<const StateRow*> rows = class_rows(from);
-  std::vector<State> classes(rows.size());
-  uint32_t low = at.low;
-  while (low < at.high && names_[sorted_[low]].size() == at.length) ++low;  // names that end here come first
-  while (low < at.high) {
-    const auto next = [&](uint32_t name) { return static_cast<uint8_t>(names_[sorted_[name]][at.length]); };
-    uint32_t high = low;
-    while (high < at.high && next(high) == next(low)) ++high;
-    const uint8_t byte = next(low);
-    std::ranges::transform(rows, classes.begin(), [&](const StateRow* one) { return one ? (*one)[byte] : kDead; });
-    row[byte] = enter(low, high, at.length + 1, classes);
-    low = high;
-  }
 }
 
 /// State of the names in [low, high) with `length` bytes read, and of one state of each class.

@@ -37,6 +37,11 @@ class KeyAutomaton {
   /// Row of target states, or kDead.
   const StateRow& row(State state);
   const KeyState& state(State state) const { return states_[state]; }
+  /// The state on whose row that of `state` is based: that of its classes, without names. `kDead` if there is no other.
+  State nameless(State state);
+  /// Calls `use(byte, target)` for the bytes by which names go on from a state.
+  template <class Use>
+  void for_each_name(State state, const Use& use);
   /// Names in byte order, as indices.
   const std::vector<uint32_t>& sorted() const { return sorted_; }
   /// State of a class's own automaton.
@@ -53,7 +58,6 @@ class KeyAutomaton {
   State enter(uint32_t low, uint32_t high, uint32_t length, std::span<const State> classes);
   std::vector<const StateRow*> class_rows(State from);
   void fill_nameless(State from, Transitions& row);
-  void add_names(State from, Transitions& row);
 
   std::vector<std::string> names_;
   std::vector<uint32_t> sorted_;
@@ -66,5 +70,23 @@ class KeyAutomaton {
   MemoryShare memory_;              // memory of the rows
   std::vector<WordCounter> words_;  // by class
 };
+
+template <class Use>
+void KeyAutomaton::for_each_name(State from, const Use& use) {
+  const KeyState& at = states_[from];
+  const std::vector<const StateRow*> rows = class_rows(from);
+  std::vector<State> classes(rows.size());
+  uint32_t low = at.low;
+  while (low < at.high && names_[sorted_[low]].size() == at.length) ++low;  // names that end here come first
+  while (low < at.high) {
+    const auto next = [&](uint32_t name) { return static_cast<uint8_t>(names_[sorted_[name]][at.length]); };
+    uint32_t high = low;
+    while (high < at.high && next(high) == next(low)) ++high;
+    const uint8_t byte = next(low);
+    std::ranges::transform(rows, classes.begin(), [&](const StateRow* one) { return one ? (*one)[byte] : kDead; });
+    use(byte, enter(low, high, at.length + 1, classes));
+    low = high;
+  }
+}
 
 }  // namespace constrain::json

@@ -135,10 +135,9 @@ void ObjectRule::go(int first, int last, State to, uint32_t escape, Test test, E
 
 void ObjectRule::expand_key(uint32_t id, Expansion& out) {
   const KeySpelling& at = shape_.spellings[id];
+  if (at.escape == kPlain) return expand_plain_key(at, out);
   const StateRow& row = shape_.keys->row(at.content);
   switch (at.escape) {
-    case kPlain:
-      return expand_plain_key(at, out);
     case kBackslash:
       for (const char letter : kShortLetters) {
         go(letter, letter, row[short_escape(static_cast<uint8_t>(letter))], kPlain, Test::key_short, out);
@@ -166,20 +165,31 @@ void ObjectRule::expand_key(uint32_t id, Expansion& out) {
 }
 
 void ObjectRule::expand_plain_key(const KeySpelling& at, Expansion& out) {
-  const auto raw = [&](int begin, int end) {
-    for_each_range(shape_.keys->row(at.content), [&](int first, int last, State to) {
-      first = std::max(first, begin), last = std::min(last, end - 1);
-      if (first <= last) go(first, last, to, kPlain, Test::key_raw, out);
-    });
-  };
-  raw(0x20, '"'), raw('"' + 1, '\\'), raw('\\' + 1, 256);
-  go('\\', '\\', shape_.spellings.with_same_escapes(at.content), kBackslash, Test::key, out);
+  using P = ObjectPosition;
   const auto& key = shape_.keys->state(at.content);
-  if (!key.name && !key.key_class) return;
+  const State base = shape_.keys->nameless(at.content);
+  bool escaped = base == kDead;
+  const auto raw = [&](int first, int last, State to) {
+    const bool plain = first == last && first >= 0x20 && first != '"' && first != '\\';
+    if (plain) return go(first, last, to, kPlain, Test::key_raw, out);
+    escaped = true;
+    for (const auto& [begin, end] : {std::pair(0x20, '"' - 1), {'"' + 1, '\\' - 1}, {'\\' + 1, 255}}) {
+      const int from = std::max(first, begin), until = std::min(last, end);
+      if (from <= until) go(from, until, to, kPlain, Test::key_raw, out);
+    }
+  };
+  if (base == kDead) {
+    for_each_range(shape_.keys->row(at.content), raw);
+  } else {
+    shape_.keys->for_each_name(at.content, [&](uint8_t byte, State to) { raw(byte, byte, to); });
+    out.be_like(P::encode(P::key, 0, shape_.spellings.intern(base, kPlain)));
+  }
+  if (escaped) go('\\', '\\', shape_.spellings.with_same_escapes(at.content), kBackslash, Test::key, out);
+  if (!key.name && (!key.key_class || base != kDead)) return;
   const auto names = static_cast<uint32_t>(shape_.spec.properties.size());
   const uint32_t label = key.name ? *key.name : names + *key.key_class;
   const uint32_t alike = shape_.alike[label];  // so that members with the same values share their states
-  out.byte('"', ObjectPosition::encode(ObjectPosition::colon_before, 0, alike), guards_.encode(Test::key_end, label));
+  out.byte('"', P::encode(P::colon_before, 0, alike), guards_.encode(Test::key_end, label));
 }
 
 }  // namespace constrain::json
