@@ -318,7 +318,7 @@ class Compiler {
       if (!names_set) names_set = literal_set(names);
       one = {subtract(one.keys, names_set), std::move(one.matched), false};
     };
-    std::vector<Class> classes{{names_language ? names_language : any_text(), {}}};
+    std::vector<Class> classes{{names_language ? names_language : any_text_, {}}};
     std::vector<std::string> seen;
     const auto in = [](const Class& one, const Content& keys) {
       return std::ranges::find(one.matched, keys.id) != one.matched.end();
@@ -360,7 +360,8 @@ class Compiler {
         bool found = false;
         for (const KeyPattern& pattern : members.patterns) {
           const bool matched = in(one, pattern.keys);
-          if (matched || (pattern.doubtful && in(one, *pattern.doubtful))) value = conjunctions_.join(value, pattern.schema);
+          if (matched || (pattern.doubtful && in(one, *pattern.doubtful)))
+            value = conjunctions_.join(value, pattern.schema);
           found |= matched;
         }
         if (!found) value = conjunctions_.join(value, members.additional);
@@ -398,7 +399,8 @@ class Compiler {
   Normaliser normaliser_;
   std::vector<Choice> rules_;  // by conjunction
   std::deque<ConjunctionId> queue_;
-  ConjunctionId current_ = 0;  // the conjunction whose rule is being made
+  AutomatonPtr any_text_ = any_text();  // the keys of most objects, which share its rows
+  ConjunctionId current_ = 0;           // the conjunction whose rule is being made
 };
 
 }  // namespace
