@@ -41,6 +41,7 @@ uint32_t shortest_length(Automaton& automaton, State state, size_t budget) {
 uint64_t WordCounter::count(State root) {
   if (root == kDead) return 0;
   if (const auto cached = counts_.find(root); cached != counts_.end()) return cached->second;
+  if (are_many(root)) return counts_[root] = cap_;
   enter(root);
   while (!path_.empty()) {
     Frame& frame = path_.back();
@@ -67,6 +68,27 @@ uint64_t WordCounter::count(State root) {
     }
   }
   return counts_.at(root);
+}
+
+/// True if `cap_` texts of some small length begin words, as each text does that an automaton can read.
+bool WordCounter::are_many(State root) {
+  constexpr size_t kLongest = 12, kMostStates = 16;
+  constexpr uint64_t kFew = uint64_t{1} << 20;
+  if (excluded_ != 0 || cap_ > kFew) return false;
+  std::unordered_map<State, uint64_t> texts{{root, 1}}, longer;  // by the state they lead to
+  for (size_t length = 0; length < kLongest && texts.size() <= kMostStates; ++length) {
+    uint64_t sum = 0;
+    for (const auto& [state, count] : texts) {
+      for_each_range(automaton_->row(state), [&, count = count](uint8_t first, uint8_t last, State to) {
+        if (to == kDead) return;
+        longer[to] += count * (last - first + 1u);
+        sum += count * (last - first + 1u);
+      });
+    }
+    if (sum >= cap_) return true;
+    texts.swap(longer), longer.clear();
+  }
+  return false;
 }
 
 void WordCounter::enter(State state) {

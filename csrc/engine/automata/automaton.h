@@ -104,6 +104,7 @@ class WordCounter {
   };
 
   uint64_t add(uint64_t a, uint64_t b) const { return a >= cap_ - (b < cap_ ? b : cap_) ? cap_ : a + b; }
+  bool are_many(State root);
   void enter(State state);
   void finish();
 
