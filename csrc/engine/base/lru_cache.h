@@ -1,4 +1,4 @@
-// A cache with a memory limit that keeps what was used lately.
+// A least-recently-used cache with a memory limit.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +31,8 @@ class LruCache {
     const std::lock_guard lock(mutex_);
     Entry* found = entry(key, hash);
     if (!found) return std::nullopt;
-    found->used = true;
+    unlink(found);
+    put_first(found);
     return found->value;
   }
 
@@ -48,7 +49,7 @@ class LruCache {
     put_first(made);
     ++count_;
     bytes_ += made->bytes;
-    while (bytes_ > max_bytes_ && oldest_ != made) spare_or_forget(oldest_);
+    while (bytes_ > max_bytes_ && oldest_ != made) forget(oldest_);
   }
 
   size_t bytes() const {
@@ -65,7 +66,6 @@ class LruCache {
     uint64_t hash;
     size_t bytes, size;
     Entry* next = nullptr;  ///< next in the bucket
-    bool used = false;      ///< found since it became the newest
     Entry *newer = nullptr, *older = nullptr;
 
     uint64_t* words() { return reinterpret_cast<uint64_t*>(this + 1); }
@@ -105,13 +105,6 @@ class LruCache {
   void unlink(Entry* entry) {
     (entry->newer ? entry->newer->older : newest_) = entry->older;
     (entry->older ? entry->older->newer : oldest_) = entry->newer;
-  }
-
-  /// Gives an entry that was used a second chance: cheaper to find than if it moved each time (CLOCK, Corbato 1968).
-  void spare_or_forget(Entry* entry) {
-    if (!std::exchange(entry->used, false)) return forget(entry);
-    unlink(entry);
-    put_first(entry);
   }
 
   void forget(Entry* entry) {
