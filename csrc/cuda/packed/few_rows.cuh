@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(kFewThreads, kFewResident) multiply_few_rows(P
   Ring<kFewStages> ring(reinterpret_cast<uint8_t*>(memory) + warp * kFewStages * plan.bytes, plan.bytes,
                         barriers[warp]);
 
-  // What is asked for next: spans of the items of the block, one item after another.
+  // The next records to ask for: spans of the items of the block, one item after another.
   const int64_t item_bytes = int64_t{spans} * layout.bytes;
   int item_ahead = first_span < spans ? blockIdx.x : items, span_ahead = first_span;
   const uint8_t* from =

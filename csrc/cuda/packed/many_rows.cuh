@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(kManyThreads, kManyBlocks) multiply_many_rows(
   const int own_records = tile_warp * kManyTiles * layout.bytes;
   uint8_t* ring = reinterpret_cast<uint8_t*>(memory) + team * kDepth * stage_bytes;
 
-  // What is fetched next. A tile or row that is none is not fetched, and what is made of it not written.
+  // The next records and rows to fetch. Tiles and rows beyond the last are not fetched, and their outputs not written.
   const int64_t tile_step = int64_t{p.gated ? tiles / 2 : kTileWarps} * spans * layout.bytes;
   const int own_tiles = tile_of(0) >= tiles ? 0 : tile_of(1) >= tiles ? 1 : kManyTiles;
   const uint8_t* record = static_cast<const uint8_t*>(p.weight.records) +

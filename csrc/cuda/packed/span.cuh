@@ -46,7 +46,7 @@ __device__ __forceinline__ float2 load_scales(const uint8_t* record, const Recor
   return scale;
 }
 
-// What the operands of rows g and g + 8 of a tile hold in addition to the weights of a group.
+// Offsets that the operands of rows g and g + 8 of a tile hold in addition to the weights of a group.
 template <typename T, typename Format>
 __device__ __forceinline__ float2 load_carried(const uint8_t* record, const RecordLayout<Format>& layout, int place) {
   uint32_t pair = Format::kMiddle * 0x0101u;

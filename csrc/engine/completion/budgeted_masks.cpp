@@ -184,7 +184,7 @@ BudgetedMasks::Made BudgetedMasks::find_or_make(const Configuration& from, uint6
   const Made* cached = made_.find(&from);
   if (cached && cached->from <= budget && budget < cached->below) return *cached;
   Made made = make(from, budget);
-  // What was guessed for one budget says nothing about others.
+  // Guesses for one budget say nothing about others.
   if (guessed_) made.from = budget, made.below = budget + 1;
   made_.put(&from, made);
   return made;

@@ -57,7 +57,7 @@ std::optional<FrameBounds> CompletionBounds::find(const StackTop& top, const Cac
   };
   look_up(top.parent, parent), look_up(*inside, within);
   if (missing.size() > before) return std::nullopt;
-  // What an embedded text needs from its array is bounded over all states only.
+  // The needs of an embedded text from its array are bounded over all states only.
   const FrameBounds own = grammar_.frame_bounds(top.state, top.reg, &cache == &measured_ && !*inside);
   const uint64_t here = std::max(own.after, add_lengths(own.now, within.after));
   return FrameBounds{add_lengths(own.now, add_lengths(within.now, parent.now)),

@@ -9,7 +9,7 @@
 
 namespace constrain {
 
-/// What the words of an automaton are.
+/// The role of the words of an automaton.
 enum class Words : uint8_t {
   spellings,  ///< spellings of values, possibly several of one value
   values,     ///< different values

@@ -30,7 +30,7 @@ class FrameTokensBuilder {
 
  private:
   using Key = std::vector<uint64_t>;
-  /// What is cached for a frame: its tokens, or those by suffix groups, without exceptions.
+  /// The cached tokens of a frame, or those by suffix groups, without exceptions.
   enum class Part : uint64_t { all, groups };
 
   FrameTokensPtr portable_tokens(const StackTop& top, const Key& key);

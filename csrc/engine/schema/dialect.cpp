@@ -98,7 +98,7 @@ bool one_edit_apart(std::string_view a, std::string_view b) {
   return a.substr(at + 1) == b.substr(at + 1) || (swapped && a.substr(at + 2) == b.substr(at + 2));
 }
 
-/// What maxLength, MaxLength, max_length and max-length have in common.
+/// A common form of maxLength, MaxLength, max_length and max-length.
 std::string without_case(std::string_view name) {
   std::string letters;
   for (const char c : name) {

@@ -45,7 +45,7 @@ class Findings {
   std::vector<Finding> found_;
 };
 
-/// What was found about a schema. The report is written when it is asked for, because few callers do.
+/// The findings about a schema. The report is made on demand, as few callers ask for it.
 class Coverage {
  public:
   Coverage(std::shared_ptr<const Document> document, Findings findings)

@@ -8,7 +8,7 @@
 
 namespace constrain {
 
-/// What a token may hold of a JSON text, wherever it stands: upper bounds over the tokens of a vocabulary.
+/// Upper bounds, over the tokens of a vocabulary, of the parts of a JSON text that a token may hold at any offset.
 struct TokenReach {
   uint32_t nested = 0;         ///< most brackets, each opened within the one before
   ByteSet keys;                ///< first bytes of keys that come after a bracket or a comma
