@@ -73,7 +73,7 @@ FORMS: dict[str, Callable[[int, int, torch.device], PackedWeight]] = {
     "nvfp4": _nvfp4,
     "exl2": _exl2,
 }
-"""Random weights that stay packed, by the name of their form: of so many outputs and inputs, on a device."""
+"""Functions that make random packed weights, by the name of their form, from outputs, inputs and a device."""
 
 
 class _RandomTensors:

@@ -12,8 +12,8 @@ namespace {
 constexpr uint64_t kMaxModulus = 1'000'000'000'000'000'000;  // ten times this plus a digit still fits in 64 bits
 constexpr uint32_t kMaxScale = 30;
 
-/// Of so many consecutive multiples, one is not a multiple of any of several dozen further divisors: of 742 numbers,
-/// one has none of 49 given primes (Hagedorn, "Computation of Jacobsthal's function h(n) for n < 50", 2009).
+/// Number of consecutive multiples to try until one is excluded by no other divisor. Among 742 consecutive integers,
+/// one is divisible by none of any 49 primes (Hagedorn, "Computation of Jacobsthal's function h(n) for n < 50", 2009).
 constexpr int kMaxTries = 1024;
 
 [[noreturn]] void too_fine() { throw ResourceLimit("modulus", kMaxModulus, "while combining multipleOf"); }
