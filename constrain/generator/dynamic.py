@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from functools import partial
+from itertools import repeat
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 from constrain.arguments import check_count, check_number, check_type
@@ -12,7 +14,7 @@ from constrain.errors import ConstrainError, GenerationError
 from constrain.generator.job import ExLlamaV2DynamicJob
 from constrain.generator.limits import check_event, check_parts
 from constrain.generator.prompt import embeddings_of
-from constrain.generator.results import ids_of_each
+from constrain.generator.results import of_each
 from constrain.generator.settings import Settings
 from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2Lora, ExLlamaV2MMEmbedding
 from constrain.runtime import Runtime, SequenceState
@@ -273,7 +275,8 @@ class ExLlamaV2DynamicGenerator:
 
             - ``text``: text that was released;
             - ``token_ids`` (1, n), ``token_probs`` (1, n), ``top_k_tokens`` and ``top_k_probs`` (1, n, k), ``logits``
-              (1, n, padded vocabulary): its tokens, and the values that the job requested;
+              (1, n, padded vocabulary): its tokens, and the values that the job requested. They may be views of
+              tensors of the whole batch: clone logits that are to be kept for long;
             - ``suppressed_text``, ``suppressed_tokens``: output with a banned string, which was rolled back.
 
             With ``eos`` true, the output is complete: ``eos_reason`` is one of ``"stop_token"`` (with
@@ -288,12 +291,15 @@ class ExLlamaV2DynamicGenerator:
         for job in self.active_jobs:
             job.refresh(self.tokenizer, self.padded_vocab_size)
         events = self.runtime.step()
-        streamed = [event for event in events if event.update is not None]
-        ids = iter(ids_of_each([event.update.released for event in streamed if event.update is not None]))
+        released = [event.update.released for event in events if event.update is not None]
+        ids = of_each(released, attrgetter("id"))
+        wants_probs = any(job.return_probs for job in self._jobs.values())
+        probs = of_each(released, attrgetter("prob")) if wants_probs else repeat(None)
         for event in events:
             job = self._jobs[event.sequence]
             if event.update is not None:
-                results.append(job.report(event.update, next(ids), self.tokenizer, self.num_draft_tokens > 0))
+                values = next(ids), next(probs)
+                results.append(job.report(event.update, *values, self.tokenizer, self.num_draft_tokens > 0))
                 if event.update.finish is not None:
                     del self._jobs[event.sequence]
             elif event.stage == "prefill":

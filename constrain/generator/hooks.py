@@ -44,10 +44,10 @@ def as_hook(settings: Settings) -> PostSamplingHook | None:
     def hook(
         token: int, prob: float, logits: torch.Tensor, top: tuple[torch.Tensor, torch.Tensor] | None
     ) -> tuple[int, bool]:
-        ids, probs = (None, None) if top is None else (top[0][None, None], top[1][None, None])
+        ids, probs = (None, None) if top is None else top
         sampled, chance, accepts = torch.tensor([[token]]), torch.tensor([[prob]]), True
         for each in settings.post_sampling_hooks:
-            result = ExLlamaV2PostSamplingResult(sampled, chance, ids, probs, logits[None, None])
+            result = ExLlamaV2PostSamplingResult(sampled, chance, ids, probs, logits)
             each(result)
             sampled, accepts = result.sampled_token, accepts and result.feed_filters
         return int(sampled[0, 0]), accepts

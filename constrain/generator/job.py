@@ -218,13 +218,10 @@ class ExLlamaV2DynamicJob:
 
     def refresh(self, tokenizer: ExLlamaV2Tokenizer, width: int) -> None:
         """Update the sampling parameters of the sequence from the current settings; Mirostat state is preserved."""
-        sequence, params = self.sequence, self.gen_settings.params(tokenizer, width)
-        old = sequence.sampling
-        if params is old:
-            return
-        if params.mirostat is not None and old.mirostat is not None:
-            params = params._replace(mirostat=params.mirostat._replace(mu=old.mirostat.mu))
-        sequence.sampling = params
+        sequence = self.sequence
+        sequence.sampling = self.gen_settings.params(tokenizer, width)
+        if sequence.sampling.mirostat is None:
+            sequence.mu = None
 
     def result(self, stage: str, **keys: Any) -> dict[str, Any]:
         """Build a result dictionary of this job."""
@@ -232,11 +229,16 @@ class ExLlamaV2DynamicJob:
         return base if self.identifier is None else {**base, "identifier": self.identifier}
 
     def report(
-        self, update: Update, ids: torch.Tensor, tokenizer: ExLlamaV2Tokenizer, drafting: bool
+        self,
+        update: Update,
+        ids: torch.Tensor,
+        probs: torch.Tensor | None,
+        tokenizer: ExLlamaV2Tokenizer,
+        drafting: bool,
     ) -> dict[str, Any]:
-        """Build the result after a sampled token; ``ids``: the ids of the released tokens."""
+        """Build the result after a sampled token; ``ids``, ``probs``: those of the released tokens, of shape (1, n)."""
         self.full_completion += update.released.text
-        result = self.result("streaming", **piece_keys(update.released, ids, self.return_probs))
+        result = self.result("streaming", **piece_keys(update.released, ids, probs if self.return_probs else None))
         if update.suppressed is not None:
             result["suppressed_text"] = update.suppressed.text
             result["suppressed_tokens"] = token_ids(update.suppressed.tokens)

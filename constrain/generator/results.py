@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -10,27 +10,37 @@ import torch
 from constrain.runtime.events import Finish, Piece, SampledToken
 
 
-def ids_of_each(pieces: Sequence[Piece]) -> list[torch.Tensor]:
-    """Return the token ids of each piece, int64 of shape (1, n): views of one tensor, as allocating many is slow."""
-    ids = torch.tensor([[token.id for piece in pieces for token in piece.tokens]], dtype=torch.long)
-    return list(torch.split(ids, [len(piece.tokens) for piece in pieces], dim=1))
+def of_each(pieces: Sequence[Piece], value: Callable[[SampledToken], float]) -> Iterator[torch.Tensor]:
+    """Yield a value of the tokens of each piece, of shape (1, n): views of one tensor, as allocating many is slow."""
+    values = torch.tensor([[value(token) for piece in pieces for token in piece.tokens]])
+    return iter(torch.split(values, [len(piece.tokens) for piece in pieces], dim=1))
 
 
-def piece_keys(piece: Piece, ids: torch.Tensor, probs: bool) -> dict[str, Any]:
-    """Return ``text``, ``token_ids`` and the requested values of released text; keys without a value are omitted."""
+def joined(values: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return values of tokens, each of shape (1, 1, k), as one tensor of shape (1, n, k); for one token no copy."""
+    return values[0] if len(values) == 1 else torch.cat(list(values), dim=1)
+
+
+def piece_keys(piece: Piece, ids: torch.Tensor, probs: torch.Tensor | None) -> dict[str, Any]:
+    """Return ``text`` and the requested values of released text; keys without a value are omitted.
+
+    Args:
+        piece: the text and its tokens.
+        ids, probs: ids of the tokens and, if requested, probabilities, of shape (1, n).
+    """
     result: dict[str, Any] = {"text": piece.text} if piece.text else {}
     if not piece.tokens:
         return result
     result["token_ids"] = ids
-    if probs:
-        result["token_probs"] = torch.tensor([[token.prob for token in piece.tokens]])
+    if probs is not None:
+        result["token_probs"] = probs
     top = [token.top for token in piece.tokens if token.top is not None]
     if top:
-        result["top_k_tokens"] = torch.stack([ids for ids, _ in top]).unsqueeze(0)
-        result["top_k_probs"] = torch.stack([each for _, each in top]).unsqueeze(0)
+        result["top_k_tokens"] = joined([ids for ids, _ in top])
+        result["top_k_probs"] = joined([probabilities for _, probabilities in top])
     logits = [token.logits for token in piece.tokens if token.logits is not None]
     if logits:
-        result["logits"] = torch.stack(logits).unsqueeze(0)
+        result["logits"] = joined(logits)
     return result
 
 
@@ -50,5 +60,7 @@ def end_keys(end: Finish, probs: bool, pieces: Sequence[str]) -> dict[str, Any]:
     if end.error is not None:
         result["exception"] = end.error
     if end.held:
-        result["held"] = piece_keys(end.held, token_ids(end.held.tokens), probs)
+        tokens = end.held.tokens
+        chances = torch.tensor([[token.prob for token in tokens]]) if probs else None
+        result["held"] = piece_keys(end.held, token_ids(tokens), chances)
     return result

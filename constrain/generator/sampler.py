@@ -132,7 +132,8 @@ class ExLlamaV2Sampler:
         params = settings.params(tokenizer, logits.shape[2])
         rows, sequences, lengths = _with_sequences(logits[:, 0], sequence_ids)
         if params.dry_breakers is not None and len(rows):
-            apply_dry(rows, sequences, lengths, _inputs([params] * len(rows)).dry, _chosen(params.dry_breakers, rows))
+            inputs = _inputs(params, [0.0] * len(rows))
+            apply_dry(rows, sequences, lengths, inputs.dry, _chosen(params.dry_breakers, rows))
 
 
 def _guided(logits: torch.Tensor, settings: _Settings) -> torch.Tensor:
@@ -157,7 +158,7 @@ def _process(
     """Apply penalties, bans, bias and DRY to logits of shape (batch, V), in place."""
     if params.has_penalties:
         given, sequences, lengths = _with_sequences(rows, sequence_ids)
-        penalise(given, sequences, lengths, _inputs([params] * len(given)).penalties)
+        penalise(given, sequences, lengths, _inputs(params, [0.0] * len(given)).penalties)
     if blocked_tokens:
         rows[:, list(blocked_tokens)] = BLOCKED_LOGIT
     if params.bias is not None:
@@ -203,7 +204,7 @@ def _sample(
     """Sample from logits of shape (batch, V); return tokens, their probabilities, and the most likely tokens."""
     count, shaped = len(rows), params.is_shaped
     mu = _mirostat_mu(settings, count)
-    tensors = _inputs([_with_mu(params, each) for each in mu]).sampling(torch.zeros(count, dtype=torch.int), shaped)
+    tensors = _inputs(params, mu).sampling(torch.zeros(count, dtype=torch.int), shaped)
     tensors = replace(tensors, uniform=torch.tensor(_row_randoms(random, count), dtype=torch.float64))
     counts = torch.full((count,), top_tokens, dtype=torch.int)
     top = TopTokens(torch.zeros(count, top_tokens, dtype=torch.int64), torch.zeros(count, top_tokens), counts)
@@ -211,14 +212,16 @@ def _sample(
     tokens, probs = sample(rows, tensors, protected=protected, top=top if top_tokens else None, shaped=shaped)
     if settings.mirostat and settings.mirostat_mu is not None and params.mirostat is not None:
         for i, (old, prob) in enumerate(zip(mu, probs.tolist(), strict=True)):
-            settings.mirostat_mu[i] = params.mirostat._replace(mu=old).after(prob).mu
+            settings.mirostat_mu[i] = params.mirostat.after(old, prob)
     return tokens, probs, top
 
 
-def _inputs(params: Sequence[SamplingParams]) -> SamplingInputs:
-    """Return the parameters of each row as tensors."""
-    inputs = SamplingInputs(len(params), _CPU, Uploads(_CPU))
-    inputs.set([SamplingRow(each, seed=0) for each in params])
+def _inputs(params: SamplingParams, mu: Sequence[float]) -> SamplingInputs:
+    """Return the parameters of rows as tensors; ``mu``: the Mirostat state of each."""
+    inputs = SamplingInputs(len(mu), _CPU, Uploads(_CPU))
+    rows = [SamplingRow(params, seed=0, mu=each) for each in mu]
+    inputs.set(rows)
+    inputs.send_mu(rows)
     return inputs
 
 
@@ -234,11 +237,6 @@ def _chosen(mask: TokenMask, rows: torch.Tensor) -> ChosenRows:
     """Return a mask for all rows."""
     bits = torch.from_numpy(row(mask, (rows.shape[1] + 31) // 32)).unsqueeze(0)
     return ChosenRows(bits, torch.zeros(len(rows), dtype=torch.int))
-
-
-def _with_mu(params: SamplingParams, mu: float) -> SamplingParams:
-    mirostat = params.mirostat
-    return params if mirostat is None else params._replace(mirostat=mirostat._replace(mu=mu))
 
 
 def _mirostat_mu(settings: _Settings, rows: int) -> list[float]:

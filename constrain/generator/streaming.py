@@ -15,7 +15,7 @@ from constrain.generator.base import ExLlamaV2BaseGenerator
 from constrain.generator.job import ExLlamaV2DynamicJob
 from constrain.generator.limits import check_event
 from constrain.generator.prompt import PromptBatch, check_ids, left_padding, prepend_embeddings
-from constrain.generator.results import token_ids
+from constrain.generator.results import joined, token_ids
 from constrain.generator.seeds_and_stops import split_stop_conditions
 from constrain.generator.settings import Settings
 from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2Lora, ExLlamaV2MMEmbedding
@@ -396,12 +396,14 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
         if job.return_probs:
             result["probs"] = torch.tensor([token.prob for token in tokens])
         if job.sequence.request.return_top_tokens:
-            pairs = [zip(*token.top, strict=True) for token in tokens if token.top is not None]
-            result["top_tokens"] = [(int(token), float(prob)) for pair in pairs for token, prob in pair]
+            tops = [token.top for token in tokens if token.top is not None]
+            result["top_tokens"] = [
+                pair for ids, probs in tops for pair in zip(ids[0, 0].tolist(), probs[0, 0].tolist(), strict=True)
+            ]
         if job.sequence.request.return_logits:
             width = self.model.config.padded_vocab_size
             rows = [token.logits for token in tokens if token.logits is not None]
-            result["logits"] = torch.stack(rows)[None] if rows else torch.empty(1, 0, width)
+            result["logits"] = joined(rows) if rows else torch.empty(1, 0, width)
         return result
 
     def _proposer(self) -> Proposer | None:

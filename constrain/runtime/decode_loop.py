@@ -272,6 +272,7 @@ class DecodeLoop:
             watched=request.watched_tokens,
             at_once=request.faithful,
             uniform=sequence.uniform,
+            mu=sequence.mu,
         )
         rows[each.place] = row
         if len(each.rows) > 1:
@@ -317,9 +318,10 @@ class DecodeLoop:
             sequence.rejected_draft_tokens += len(each.rows[0].ids) - 1 - accepted
         if self.proposer is not None:
             self.proposer.observe(sequence, accepted, len(each.rows[0].ids) - 1 if each.is_drafted else 0)
-        if sequence.sampling.mirostat is not None:
-            mirostat = sequence.sampling.mirostat.after(sampled.probabilities[each.place])
-            sequence.sampling = sequence.sampling._replace(mirostat=mirostat)
+        mirostat = sequence.sampling.mirostat
+        if mirostat is not None:
+            mu = mirostat.mu if sequence.mu is None else sequence.mu
+            sequence.mu = mirostat.after(mu, sampled.probabilities[each.place])
         for row in sequence.rows:
             length = len(row.sequence_ids)
             # The last token has not been through the model yet.
@@ -337,18 +339,18 @@ def _set_masks(each: ScheduledSequence) -> None:
 
 def _token(sequence: SequenceState, sampled: SampledBatch, place: int, num_tokens: int) -> SampledToken:
     """Return a sampled token, with the details that its request asks for."""
-    request, count, reported = sequence.request, sequence.request.return_top_tokens, sampled.reported
+    request, count = sequence.request, sequence.request.return_top_tokens
     token = SampledToken(sampled.tokens[place], sampled.probabilities[place])
-    if count and reported.top_ids is not None and reported.top_probabilities is not None:
-        token.top = reported.top_ids[place, :count], reported.top_probabilities[place, :count]
+    if count and sampled.top is not None:
+        token.top = sampled.top.of(place, count)
     if request.return_logits:
-        logits = reported.raw if request.raw_logits else reported.final
+        logits = sampled.raw if request.raw_logits else sampled.final
         token.logits = None if logits is None else logits[place]
-    if request.return_logprobs is not None and reported.raw is not None and token.id >= 0:
-        logprobs = reported.raw[place, :num_tokens].float().log_softmax(-1)
+    if request.return_logprobs is not None and sampled.raw is not None and token.id >= 0:
+        logprobs = sampled.raw[place][0, 0, :num_tokens].log_softmax(-1)
         values, ids = logprobs.topk(min(request.return_logprobs, num_tokens))
         token.logprob = float(logprobs[token.id])
         token.top_logprobs = list(zip(ids.tolist(), values.tolist(), strict=True))
-    if request.hook is not None and reported.final is not None:
-        token.final_logits = reported.final[place]
+    if request.hook is not None and sampled.final is not None:
+        token.final_logits = sampled.final[place]
     return token

@@ -18,12 +18,12 @@ class SampledToken:
     Attributes:
         id: the token.
         prob: its probability among the tokens that the sampler keeps.
-        top: the most likely tokens and their probabilities, of shape (k,), if requested.
-        logits: float32 of shape (padded vocabulary,), if requested.
+        top: the most likely tokens and their probabilities, of shape (1, 1, k), if requested.
+        logits: float32 of shape (1, 1, padded vocabulary), if requested.
         logprob: its log probability by the model alone, before constraint and sampling settings, if requested.
         top_logprobs: the most likely tokens by the model alone and their log probabilities, if requested.
         confidence: its probability under the constraint, if requested.
-        final_logits: the logits that it was sampled from, for a hook.
+        final_logits: the logits that it was sampled from, of the same shape, for a hook.
     """
 
     id: int

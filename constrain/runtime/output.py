@@ -123,8 +123,15 @@ class HeldText:
         return made
 
     def pass_through(self, token: int) -> str | None:
-        """Return the text of a token that can be released at once; ``None`` if it, or earlier text, has to be held."""
-        return None if self._searches or self.tokens else self._detokenizer.whole(token)
+        """Return the text of a token that can be released at once; ``None`` if it, or earlier text, has to be held.
+
+        With stop or banned strings, most tokens can: no such string occurs or begins in their text.
+        """
+        text = None if self.tokens else self._detokenizer.whole(token)
+        if text is None or not self._searches:
+            return text
+        lower = _lower(text) if self._banned else ""
+        return None if _touches(text, self._stop) or _touches(lower, self._banned) else text
 
     def push(self, token: SampledToken, skip: int = 0) -> None:
         """Add a token, without the first ``skip`` characters of its text."""
@@ -182,6 +189,8 @@ class HeldText:
 
 def _lower(text: str) -> str:
     """Convert to lower case, character by character, so that indices stay the same."""
+    if text.isascii():
+        return text.lower()
     return "".join(low if len(low := char.lower()) == 1 else char for char in text)
 
 
@@ -191,10 +200,21 @@ def _leftmost(text: str, strings: Sequence[str]) -> tuple[int, str] | None:
     return (min(found)[0], min(found)[2]) if found else None
 
 
+def _touches(text: str, strings: Sequence[str]) -> bool:
+    """Return whether one of ``strings`` occurs in ``text``, or a proper prefix of it is a suffix of ``text``."""
+    return any(string in text or _begins_at_end(text, string) for string in strings)
+
+
 def _may_begin(text: str, strings: Sequence[str]) -> bool:
     """Return whether a proper prefix of one of ``strings`` is a suffix of ``text``."""
-    return any(
-        string.startswith(text[-length:])
-        for string in strings
-        for length in range(1, min(len(text), len(string) - 1) + 1)
-    )
+    return any(_begins_at_end(text, string) for string in strings)
+
+
+def _begins_at_end(text: str, string: str) -> bool:
+    """Return whether a proper prefix of ``string`` is a suffix of ``text``."""
+    place = text.find(string[:1], max(0, len(text) - len(string) + 1))
+    while 0 <= place < len(text):
+        if string.startswith(text[place:]):
+            return True
+        place = text.find(string[:1], place + 1)
+    return False

@@ -32,6 +32,7 @@ class SequenceState:
         max_new_tokens: maximum number of generated tokens.
         constraint: its constraint, with the next mask.
         sampling: sampling parameters of the next token; may be replaced between steps.
+        mu: state of Mirostat; ``None``: that of the parameters.
         finish: why it ended; ``None`` before.
         last_token: the last token of the sequence.
         banned_tokens: tokens that must not be sampled next, unless no other is left.
@@ -58,6 +59,7 @@ class SequenceState:
             GenerationError: the trigger is empty.
         """
         self.request, self.sampling, self.serial = request, request.sampling, serial
+        self.mu: float | None = None
         self.rows = [CachedTokens(ids) for ids in request.prompt]
         self._num_prompt = self._length = self.rows[0].prompt_length
         self._prefix_token = self._split_for_healing(tokenizer) if request.heal else None
@@ -240,12 +242,11 @@ class SequenceState:
         return self.sampling.mirostat is not None or bool(self._excluded())
 
     def _excluded(self) -> frozenset[int]:
-        excluded = frozenset(self.banned_tokens)
-        if self._forbidden:
-            excluded |= self._forbidden.get(len(self), frozenset())
-        if self.is_healing or self.new_tokens < self.request.min_new_tokens:
-            excluded |= self.request.stop_tokens
-        return excluded
+        early = self.is_healing or self.new_tokens < self.request.min_new_tokens
+        excluded = self.request.stop_tokens if early else frozenset()
+        if self.banned_tokens:
+            excluded = excluded.union(self.banned_tokens)
+        return excluded.union(self._forbidden.get(len(self), ())) if self._forbidden else excluded
 
     def guarded(self, work: Callable[..., Update | None], *args: Any) -> Update | None:
         """Return the update of ``work``; an error in it ends this sequence only."""

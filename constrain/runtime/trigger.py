@@ -40,16 +40,25 @@ class Trigger:
 
         A token that ends within a character adds U+FFFD, which no constraint accepts as that character.
         """
-        detokenizer = self._detokenizer.copy()
-        text = self._tail + detokenizer.push(token)
-        place = text.find(self.string)
-        return None if place < 0 else text[place + len(self.string) :] + detokenizer.flush()
+        return self._rest(*self._read(token))
 
     def accept(self, token: int) -> str | None:
         """Append a token to the output, and return :meth:`rest_after` of it."""
-        rest = self.rest_after(token)
-        self.found = self.found or rest is not None
-        text = self._tail + self._detokenizer.push(token)
+        text, self._detokenizer = self._read(token)
         kept = len(self.string) - 1
         self._tail = text[len(text) - kept :] if len(text) > kept else text
+        rest = self._rest(text, self._detokenizer)
+        self.found = self.found or rest is not None
         return rest
+
+    def _read(self, token: int) -> tuple[str, Detokenizer]:
+        """Return the last characters of the output with a token, and the detokenizer after it."""
+        whole = self._detokenizer.whole(token)
+        if whole is not None:
+            return self._tail + whole, self._detokenizer
+        detokenizer = self._detokenizer.copy()
+        return self._tail + detokenizer.push(token), detokenizer
+
+    def _rest(self, text: str, detokenizer: Detokenizer) -> str | None:
+        place = text.find(self.string)
+        return None if place < 0 else text[place + len(self.string) :] + detokenizer.flush()

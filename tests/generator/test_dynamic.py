@@ -257,6 +257,30 @@ def test_what_is_asked_for_of_each_token(generator: ExLlamaV2DynamicGenerator) -
     torch.testing.assert_close(streaming[0]["logits"], expected, atol=1e-4, rtol=1e-4)
 
 
+def test_values_of_several_tokens_come_together_and_of_one_without_a_copy(generator: ExLlamaV2DynamicGenerator) -> None:
+    y, es, he = piece_ids(generator, "y", "es", "he")
+    wanted: dict[str, Any] = {
+        "return_probs": True,
+        "return_top_tokens": 4,
+        "return_logits": True,
+        "stop_conditions": ["yeX"],
+    }
+    jobs = [
+        ExLlamaV2DynamicJob(encode(generator, PROMPT), 3, gen_settings=forcing([*tokens, he]), **wanted)
+        for tokens in ([he, he], [he, he], [y, es])
+    ]
+    generator.enqueue(jobs)
+    results = run(generator)
+    first, second = ([each for each in results if each["job"] is job and "logits" in each] for job in jobs[:2])
+    for one, other in zip(first, second, strict=True):
+        storages = {each["logits"].untyped_storage().data_ptr() for each in (one, other)}
+        assert len(storages) == 1, "rows of one pass share the memory of their pass"
+    (held,) = [each for each in results if each["job"] is jobs[2] and each.get("text") == "yes"]
+    assert held["token_ids"].tolist() == [[y, es]] and held["token_probs"].shape == (1, 2)
+    assert held["top_k_tokens"].shape == held["top_k_probs"].shape == (1, 2, 4)
+    assert held["logits"].shape == (1, 2, 384)
+
+
 def test_stop_conditions_wait_for_the_minimum(generator: ExLlamaV2DynamicGenerator) -> None:
     bias = torch.zeros(384)
     y, es = piece_ids(generator, "y", "es")

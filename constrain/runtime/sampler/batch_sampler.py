@@ -81,21 +81,36 @@ class Reported(NamedTuple):
     choices: torch.Tensor | None = None
 
 
+class TopRows(NamedTuple):
+    """The most likely tokens and their probabilities, each ``[1, 1, k]`` by row."""
+
+    ids: Sequence[torch.Tensor]
+    probabilities: Sequence[torch.Tensor]
+
+    def of(self, row: int, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the first ``count`` of a row."""
+        ids, probabilities = self.ids[row], self.probabilities[row]
+        return (ids, probabilities) if ids.shape[-1] == count else (ids[..., :count], probabilities[..., :count])
+
+
 class SampledBatch(NamedTuple):
-    """Sampled tokens on the host.
+    """Sampled tokens on the host, with what was requested besides.
 
     Attributes:
         tokens: the token of each row, -1 if none could be sampled.
         probabilities: of the tokens.
-        reported: what was requested besides.
-        masses: the sums and choices of ``reported``, by row.
+        top: the most likely tokens.
+        raw, final: the logits of each row, ``[1, 1, padded vocabulary]``, see :class:`Reported`.
+        masses: the sums and choices of :class:`Reported`, by row.
         states: ``[rows, hidden]``, the input of the head, if confidence was requested and only the logits of few tokens
             were computed.
     """
 
     tokens: list[int]
     probabilities: list[float]
-    reported: Reported
+    top: TopRows | None
+    raw: Sequence[torch.Tensor] | None
+    final: Sequence[torch.Tensor] | None
     masses: tuple[list[list[float]], npt.NDArray[np.float32]] | None
     states: torch.Tensor | None
 
@@ -130,9 +145,16 @@ class Sampled:
         """Wait for the tokens, and return them."""
         if self._event is not None:
             self._event.synchronize()
-        sums, choices = self._reported.sums, self._reported.choices
-        masses = None if sums is None or choices is None else (sums.tolist(), choices.numpy())
-        return SampledBatch(self._tokens.tolist(), self._probabilities.tolist(), self._reported, masses, self._states)
+        ids, probabilities, raw, final, sums, choices = self._reported
+        return SampledBatch(
+            self._tokens.tolist(),
+            self._probabilities.tolist(),
+            None if ids is None or probabilities is None else TopRows(_by_row(ids), _by_row(probabilities)),
+            None if raw is None else _by_row(raw),
+            None if final is None else _by_row(final),
+            None if sums is None or choices is None else (sums.tolist(), choices.numpy()),
+            self._states,
+        )
 
 
 class BatchSampler:
@@ -233,6 +255,7 @@ class BatchSampler:
             if variant.dry:
                 inputs.choose("breakers", self._masks.rows([row.params.dry_breakers for row in rows]))
             if variant.shaped:
+                inputs.send_mu(rows)
                 inputs.choose("protected", self._masks.rows([row.params.xtc_protected for row in rows]))
             if variant.uniform:
                 inputs.send_uniform([-1.0 if row.uniform is None else row.uniform for row in rows])
@@ -333,6 +356,11 @@ def _few_allowed(rows: Sequence[SamplingRow], width: int) -> list[Sequence[int]]
             return None
         found.append(tokens)
     return found
+
+
+def _by_row(values: torch.Tensor) -> Sequence[torch.Tensor]:
+    """Return views ``[1, 1, n]`` of the rows of ``[rows, n]``, the shape in which generators return them."""
+    return values[:, None, None].unbind(0)
 
 
 def _to_host(values: torch.Tensor) -> torch.Tensor:

@@ -40,6 +40,7 @@ class SamplingRow(NamedTuple):
         watched: tokens whose logits are reported then even where many are allowed.
         at_once: whether that is measured in the pass, and not later.
         uniform: random number in [0, 1) in place of that of the seed.
+        mu: state of Mirostat; ``None``: that of the parameters.
     """
 
     params: SamplingParams
@@ -55,6 +56,7 @@ class SamplingRow(NamedTuple):
     watched: TokenMask | None = None
     at_once: bool = False
     uniform: float | None = None
+    mu: float | None = None
 
 
 class SamplingInputs:
@@ -74,11 +76,13 @@ class SamplingInputs:
         self.allowed = torch.zeros(MAX_LISTED_TOKENS, dtype=torch.int, device=device)
         self._seeds = torch.zeros(rows, dtype=torch.int64, device=device)
         self._uniform = torch.full((rows,), -1.0, dtype=torch.float64, device=device)
-        # Mirostat's mu and the weight of guidance come last.
-        self._floats = torch.zeros(_NUM_FLOATS + 2, rows, device=device)
+        # The weight of guidance comes last.
+        self._floats = torch.zeros(_NUM_FLOATS + 1, rows, device=device)
+        # Apart from the others, as it changes with every token.
+        self._mu = torch.full((rows,), _OFF, device=device)
         self._integers = torch.zeros(len(_INTEGERS) + 1, rows, dtype=torch.int, device=device)
         names = (*_FLOATS, *_INTEGERS)
-        self._tensors = dict(zip(names, (*self._floats[:_NUM_FLOATS], *self._integers[:-1]), strict=True))
+        self._tensors = dict(zip(names, (*self._floats[:-1], *self._integers[:-1]), strict=True))
         self._settings: list[Any] = []
         self._sent: dict[torch.Tensor, list[Any]] = {}
 
@@ -95,7 +99,7 @@ class SamplingInputs:
     @property
     def guidance(self) -> torch.Tensor:
         """Weights of classifier-free guidance, float32 ``[rows]``."""
-        return self._floats[_NUM_FLOATS + 1]
+        return self._floats[-1]
 
     @property
     def top_counts(self) -> torch.Tensor:
@@ -121,7 +125,7 @@ class SamplingInputs:
             *plain,
             numbers,
             **{name: t[name] for name in _SHAPING},
-            mirostat_mu=self._floats[_NUM_FLOATS],
+            mirostat_mu=self._mu,
             temperature_last=t["temperature_last"],
         )
 
@@ -137,6 +141,10 @@ class SamplingInputs:
         self._update(self._floats, _columns([_floats(params) for params, _, _ in padded]))
         integers = [(*params[_NUM_FLOATS:_NUM_NUMBERS], top) for params, _, top in padded]
         self._update(self._integers, _columns(integers))
+
+    def send_mu(self, rows: Sequence[SamplingRow]) -> None:
+        """Upload the Mirostat state of each row, if it changed."""
+        self._update(self._mu, [*map(_mu, rows), *[_OFF] * (self._rows - len(rows))])
 
     def choose(self, name: str, rows: Sequence[int]) -> None:
         """Upload the pool row that each row uses."""
@@ -158,8 +166,14 @@ class SamplingInputs:
 
 
 def _floats(params: SamplingParams) -> tuple[Any, ...]:
-    mu = _OFF if params.mirostat is None else params.mirostat.mu
-    return (*params[:_NUM_FLOATS], mu, 1.0 if params.guidance is None else params.guidance)
+    return (*params[:_NUM_FLOATS], 1.0 if params.guidance is None else params.guidance)
+
+
+def _mu(row: SamplingRow) -> float:
+    mirostat = row.params.mirostat
+    if mirostat is None:
+        return _OFF
+    return mirostat.mu if row.mu is None else row.mu
 
 
 def _columns(rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:

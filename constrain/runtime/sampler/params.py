@@ -30,16 +30,16 @@ class TokenBias:
 
 
 class Mirostat(NamedTuple):
-    """Mirostat 2.0 (Basu et al. 2021): surprise stays near ``tau`` bits, ``mu`` adapts at rate ``eta``."""
+    """Mirostat 2.0 (Basu et al. 2021): surprise stays near ``tau`` bits; ``mu``, here the first, adapts at ``eta``."""
 
     tau: float
     eta: float
     mu: float
 
-    def after(self, probability: float) -> Mirostat:
-        """Return the state after a token of this probability."""
-        surprise = -math.log2(probability) if probability > 0 else self.mu
-        return self._replace(mu=self.mu - self.eta * (surprise - self.tau))
+    def after(self, mu: float, probability: float) -> float:
+        """Return ``mu`` after a token of this probability."""
+        surprise = -math.log2(probability) if probability > 0 else mu
+        return mu - self.eta * (surprise - self.tau)
 
 
 class SamplingParams(NamedTuple):
@@ -52,7 +52,7 @@ class SamplingParams(NamedTuple):
         xtc_protected: tokens that XTC never excludes.
         bias: added to the logits.
         guidance: weight of the first row of two against the second (classifier-free guidance); ``None``: one row.
-        mirostat: its state; ``None``: off.
+        mirostat: its parameters; ``None``: off.
     """
 
     temperature: float = 1.0
