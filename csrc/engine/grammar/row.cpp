@@ -54,7 +54,9 @@ const Row& RowMaker::make(StateId state) {
   Row& row = *new (grammar_.rows_.allocate<Row>(1)) Row;
   expand(slot.id, slot.local, scratch);
   if (const auto other = scratch.expansion.like) {
-    extend(make(grammar_.intern(slot.id, *other)), slot.id, row, scratch);
+    const StateId like = grammar_.intern(slot.id, *other);
+    extend(make(like), slot.id, row, scratch);
+    if (row.run) row.like = like;
   } else {
     add_options(slot.id, slot.local, row, scratch);
     assemble(row, scratch);
@@ -78,6 +80,7 @@ void RowMaker::expand(RuleId rule, Local local, Scratch& scratch) const {
 /// Makes the row of a state that is like another, but for its own edges.
 void RowMaker::extend(const Row& other, RuleId rule, Row& row, Scratch& scratch) const {
   row = other;
+  row.run = scratch.expansion.run;
   Row::Numbers* numbers = nullptr;
   for (const auto& edge : scratch.expansion.bytes) {
     const Option option{.guard = edge.guard, .target = target_of(rule, edge.target), .chain = {}};
@@ -95,7 +98,9 @@ void RowMaker::extend(const Row& other, RuleId rule, Row& row, Scratch& scratch)
     scratch.list.assign(1, option);
     scratch.actions.push_back(action_of(row, scratch));
   }
-  if (numbers) finish(row, *numbers, scratch);
+  if (!numbers) return;
+  row.run = 0;
+  finish(row, *numbers, scratch);
 }
 
 /// Adds the options of a state that was expanded.

@@ -51,11 +51,19 @@ struct Row {
   ByteSet bytes;           ///< bytes with an action
   bool accepting = false;  ///< the frame may end here
   StateId usual = kDone;   ///< target of most bytes within the rule, if there are many
+  uint32_t run = 0;        ///< Expansion::run
+  StateId like = kDone;    ///< if there is a run, the state after it
 
   /// 0 (nothing), `kGoto | state` (one unguarded move within the rule), or 1 + index into `lists`.
   uint32_t action(uint8_t byte) const {
     const uint32_t action = actions[(*numbers)[byte]];
     return action < kOwn ? action : own[action - kOwn];
+  }
+
+  /// The action on a byte of `own`; 0 on others.
+  uint32_t own_action(uint8_t byte) const {
+    const uint32_t action = actions[(*numbers)[byte]];
+    return action < kOwn ? 0 : own[action - kOwn];
   }
 
   /// The option behind an action, if it is the only one and stays in the frame; else null.

@@ -34,14 +34,17 @@ struct Expansion {
   /// Another state, all of whose edges this one has as well, but for the bytes on which it has its own; these have one
   /// each. The state after a call that may be empty has its own edges only on bytes on which the other has none.
   std::optional<Local> like;
+  /// If not 0, the state is within a run of white space, after which the frame is in `like`. Its own edges, unguarded,
+  /// lead to states that are like the same; states with equal `run` have the same ones, whatever their rule.
+  uint32_t run = 0;
 
   void byte(uint8_t byte, Local target, Guard guard = 0) { range(byte, byte, target, guard); }
   void range(uint8_t first, uint8_t last, Local target, Guard guard = 0) {
     bytes.push_back({first, last, target, guard});
   }
   void call(RuleId callee, Local then, Guard guard = 0) { calls.push_back({callee, then, guard}); }
-  void be_like(Local other) { like = other; }
-  void clear() { bytes.clear(), calls.clear(), accepting = false, like.reset(); }
+  void be_like(Local other, uint32_t within = 0) { like = other, run = within; }
+  void clear() { bytes.clear(), calls.clear(), accepting = false, like.reset(), run = 0; }
 };
 
 /// A rule of a grammar. The edges of a state may overlap with each other and with the rule's end (ambiguity). A call

@@ -70,7 +70,7 @@ void ArrayRule::expand(Local state, const Lengths&, Expansion& out) {
       if (max_ > 0) {
         for (const auto [byte, to] : whitespace_.next(Slot::opening, run))
           out.byte(byte, encode(Phase::open, to), space(to, kInner));
-        if (over) return out.be_like(encode(Phase::open, *over));
+        if (over) return out.be_like(encode(Phase::open, *over), run);
         if (whitespace_.may_end(Slot::opening, run)) call_item(0, count | indented(run, kInner), out);
       } else if (!whitespace_.indents()) {
         for (const auto [byte, to] : whitespace_.next(Slot::opening, run)) out.byte(byte, encode(Phase::open, to));
@@ -84,7 +84,7 @@ void ArrayRule::expand(Local state, const Lengths&, Expansion& out) {
       for (const auto [byte, to] : whitespace_.next(Slot::item, run)) {
         out.byte(byte, encode(Phase::item, to, index), space(to, kInner));
       }
-      if (over) return out.be_like(encode(Phase::item, *over, index));
+      if (over) return out.be_like(encode(Phase::item, *over, index), run);
       if (whitespace_.may_end(Slot::item, run)) call_item(index, count | indented(run, kInner), out);
       return;
     case Phase::inside:
@@ -107,7 +107,7 @@ void ArrayRule::expand(Local state, const Lengths&, Expansion& out) {
     case Phase::closing:
       for (const auto [byte, to] : whitespace_.next(Slot::closing, run))
         out.byte(byte, encode(Phase::closing, to), space(to, 0));
-      if (over) return out.be_like(encode(Phase::closing, *over));
+      if (over) return out.be_like(encode(Phase::closing, *over), run);
       if (whitespace_.may_end(Slot::closing, run)) out.byte(']', encode(Phase::end), indented(run, 0));
       return;
     case Phase::end:

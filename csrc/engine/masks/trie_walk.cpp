@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/masks/run_tokens.h"
+
 namespace constrain {
 
 namespace {
@@ -15,6 +17,9 @@ constexpr uint32_t kWorthAsking = 32;
 
 /// Fewest nodes of a subtree for which `TrieWalk::defers` is asked.
 constexpr uint32_t kWorthDeferring = 256;
+
+/// Fewest nodes of a subtree for which `run_tokens` is asked.
+constexpr uint32_t kWorthFinding = 8;
 
 /// Bytes of working memory that a thread keeps between walks.
 constexpr size_t kKeptScratch = size_t{4} << 20;
@@ -74,17 +79,35 @@ void TrieWalk::walk_exits(const Exits& exits, std::span<const StackTop> from) {
   if (!std::exchange(levels_[0].jumps, nullptr)) {
     for (const StackTop& top : from) collect(top, bytes);
   }
-  auto exit = exits.exits.begin();
-  while (exit != exits.exits.end()) {
+  visit(*exits.trie, exits.exits, bytes, 0);
+}
+
+/// Visits the exits by the given bytes, as children of the node at a level.
+void TrieWalk::visit(const Trie& trie, std::span<const Exits::Exit> exits, const ByteSet& bytes, size_t depth) {
+  for (auto exit = exits.begin(); exit != exits.end();) {
     const int wanted = bytes.next(exit->byte);
     if (wanted < 0) return;
     if (wanted != exit->byte) {
-      exit = std::ranges::lower_bound(exit, exits.exits.end(), wanted, {}, &Exits::Exit::byte);
+      exit = std::ranges::lower_bound(exit, exits.end(), wanted, {}, &Exits::Exit::byte);
       continue;
     }
-    walk(*exits.trie, exit->node, exits.trie->depth[exit->node] - size_t{1});
+    walk(trie, exit->node, trie.depth[exit->node] - depth - 1);
     ++exit;
   }
+}
+
+/// Visits what is below a node after the run of white space that its level is in; false if it is in none.
+bool TrieWalk::walk_run(const Trie& trie, uint32_t node, size_t depth) {
+  Level& level = levels_[depth];
+  if (!level.row || !level.row->run || level.row->accepting || level.inside || admits) return false;
+  if (trie.size[node] < kWorthFinding || &trie != &grammar_.vocabulary().trie()) return false;
+  const auto run = run_tokens(grammar_, level.top.state, node);
+  tokens.insert(tokens.end(), run->tokens.begin(), run->tokens.end());
+  level.top.state = level.row->like;
+  level.row = &grammar_.row(level.top.state);
+  level.jumps = nullptr;
+  visit(trie, run->exits, level.row->bytes, depth);
+  return true;
 }
 
 /// Initialises the root level for a single frame with `depth` unknown parents.
@@ -347,6 +370,10 @@ void TrieWalk::walk(const Trie& trie, uint32_t child, size_t base) {
       if (trie.size[node] > 1) {
         enter_alone(trie, node, top, above.end, levels_[depth]);
         if (above.inside) go_inside(byte, levels_[depth]);
+        if (walk_run(trie, node, depth)) {
+          node += trie.size[node];
+          continue;
+        }
       }
       ++node;
       continue;

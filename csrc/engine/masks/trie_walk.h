@@ -109,6 +109,8 @@ class TrieWalk {
 
   void start_alone(const Trie& trie, const StackTop& top, uint32_t depth, uint32_t root = 0);
   void walk_exits(const Exits& exits, std::span<const StackTop> from);
+  void visit(const Trie& trie, std::span<const Exits::Exit> exits, const ByteSet& bytes, size_t depth);
+  bool walk_run(const Trie& trie, uint32_t node, size_t depth);
   bool is_known(const Trie& trie, uint32_t node, const Level& above);
   void walk(const Trie& trie, uint32_t child, size_t base);
   void set_beside(const StackTop& other, Level& level) const;

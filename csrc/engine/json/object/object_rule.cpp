@@ -52,7 +52,7 @@ void ObjectRule::expand(Local state, const Lengths&, Expansion& out) {
       for (const auto [byte, to] : whitespace_.next(Slot::item, run)) {
         out.byte(byte, P::encode(P::next, to), guards_.space(to, true));
       }
-      if (const auto over = whitespace_.over(run)) return out.be_like(P::encode(P::next, *over));
+      if (const auto over = whitespace_.over(run)) return out.be_like(P::encode(P::next, *over), run);
       return start_key(Slot::item, run, out);
     case P::key:
       return expand_key(operand, out);
@@ -74,7 +74,7 @@ void ObjectRule::expand(Local state, const Lengths&, Expansion& out) {
       for (const auto [byte, to] : whitespace_.next(Slot::closing, run)) {
         out.byte(byte, P::encode(P::closing, to), guards_.space(to, false));
       }
-      if (const auto over = whitespace_.over(run)) return out.be_like(P::encode(P::closing, *over));
+      if (const auto over = whitespace_.over(run)) return out.be_like(P::encode(P::closing, *over), run);
       if (whitespace_.may_end(Slot::closing, run)) {
         out.byte('}', P::encode(P::end), guards_.line(Test::last_line, Test::none, run));
       }
@@ -90,7 +90,7 @@ void ObjectRule::expand_open(uint32_t run, Expansion& out) const {
     const bool starts_line = whitespace_.indents() && run == 0;
     out.byte(byte, P::encode(P::open, to), starts_line ? guards_.encode(Test::member) : guards_.space(to, true));
   }
-  if (const auto over = whitespace_.over(run)) return out.be_like(P::encode(P::open, *over));
+  if (const auto over = whitespace_.over(run)) return out.be_like(P::encode(P::open, *over), run);
   start_key(Slot::opening, run, out);
   if (whitespace_.indents() ? run == WhitespaceRun::kStart : whitespace_.may_end(Slot::opening, run)) {
     out.byte('}', P::encode(P::end), guards_.encode(Test::close));
@@ -105,7 +105,7 @@ void ObjectRule::start_key(Slot slot, uint32_t run, Expansion& out) const {
 void ObjectRule::expand_value(uint32_t run, uint32_t label, Expansion& out) const {
   using P = ObjectPosition;
   for (const auto [byte, to] : whitespace_.next(Slot::value, run)) out.byte(byte, P::encode(P::colon, to, label));
-  if (const auto over = whitespace_.over(run)) return out.be_like(P::encode(P::colon, *over, label));
+  if (const auto over = whitespace_.over(run)) return out.be_like(P::encode(P::colon, *over, label), run);
   if (!whitespace_.may_end(Slot::value, run)) return;
   for (const auto& choice : shape_.choices(label)) {
     out.call(choice.value, P::encode(P::after), shape_.spec.duties ? guards_.encode(Test::value, choice.duties) : 0);
