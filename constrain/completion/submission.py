@@ -266,7 +266,7 @@ def _faithful_completions(handle: Handle) -> list[Completion]:
 def _logprobs(request: Request, tokens: Sequence[SampledToken]) -> list[TokenLogprobs] | None:
     if request.return_logprobs is None:
         return None
-    return [TokenLogprobs(token.logprob or 0.0, token.top_logprobs) for token in tokens]
+    return [TokenLogprobs(token.logprob or 0.0, list(token.top_logprobs)) for token in tokens]
 
 
 def _num_thoughts(handle: Handle) -> int:

@@ -31,7 +31,7 @@ class SampledToken:
     top: tuple[torch.Tensor, torch.Tensor] | None = None
     logits: torch.Tensor | None = None
     logprob: float | None = None
-    top_logprobs: list[tuple[int, float]] = field(default_factory=list)
+    top_logprobs: Sequence[tuple[int, float]] = ()
     confidence: TokenConfidence | None = None
     final_logits: torch.Tensor | None = None
 
@@ -77,6 +77,13 @@ class Update(NamedTuple):
     suppressed: Piece | None = None
     finish: Finish | None = None
     particles: Sequence[Output] = ()
+
+    def joined(self, later: Update) -> Update | None:
+        """Return one update in place of this and the next; ``None`` if the two have to be told apart."""
+        if self.finish is not None or self.suppressed is not None or later.suppressed is not None:
+            return None
+        text, tokens = self.released
+        return later._replace(released=Piece(text + later.released.text, [*tokens, *later.released.tokens]))
 
 
 @dataclass

@@ -13,6 +13,9 @@ from constrain.errors import GenerationError
 from constrain.runtime.events import Output, Update
 from constrain.runtime.sequence import SequenceState
 
+#: Number of unread updates up to which each is kept apart.
+_MAX_UNREAD = 16
+
 
 class Driver(Protocol):
     """Interface through which a handle steps the runtime."""
@@ -30,7 +33,8 @@ class Driver(Protocol):
 class Handle:
     """A submitted request.
 
-    Iterating yields its updates as they arrive; awaiting it, or :meth:`result`, returns the whole output.
+    Iterating yields its updates as they arrive, or joined where many have not been read; awaiting it, or
+    :meth:`result`, returns the whole output.
 
     Attributes:
         sequence: its state.
@@ -53,9 +57,22 @@ class Handle:
     def push(self, update: Update) -> None:
         """Add an update; called by the runtime."""
         # In this order: once a reader sees a finished output, all updates must be in the queue.
-        self._updates.append(update)
+        self._updates.append(self._with_unread(update))
         self.output.add(update)
         self._notify()
+
+    def _with_unread(self, update: Update) -> Update:
+        """Return an update, joined to the last if many are unread: the garbage collector goes through all of them."""
+        if len(self._updates) < _MAX_UNREAD:
+            return update
+        try:
+            last = self._updates.pop()
+        except IndexError:  # another thread has just read all
+            return update
+        joined = last.joined(update)
+        if joined is None:
+            self._updates.append(last)
+        return joined or update
 
     def fail(self, error: BaseException) -> None:
         """End with an error of the runtime itself."""

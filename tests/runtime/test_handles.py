@@ -13,6 +13,7 @@ import torch
 
 from constrain.errors import GenerationError
 from constrain.runtime import Handle, Request, Runtime, SamplingParams
+from constrain.runtime.events import Finish, Piece, Update
 
 GREEDY = SamplingParams()
 RANDOM = SamplingParams(temperature=2.0, top_k=0)
@@ -35,6 +36,23 @@ def test_updates_come_as_they_are_made(make: Make) -> None:
     assert "".join(update.released.text for update in updates) == handle.output.text == handle.result().text
     assert [token.id for update in updates for token in update.released.tokens] == [t.id for t in handle.output.tokens]
     assert handle.done and list(handle) == []
+
+
+def test_updates_that_nobody_reads_are_joined(make: Make) -> None:
+    """A finished output keeps few objects, which the garbage collector would go through."""
+    handle = make().submit(asked(40, stop_strings=["zzz"]))
+    output = handle.result()
+    updates = list(handle)
+    assert 1 < len(updates) <= 17 and updates[-1].finish == output.finish
+    assert "".join(update.released.text for update in updates) == output.text
+    assert [token for update in updates for token in update.released.tokens] == output.tokens
+
+
+def test_updates_with_removed_text_are_not_joined() -> None:
+    plain, removed = Update(Piece("a")), Update(Piece("b"), suppressed=Piece("x"))
+    end = Update(Piece("c"), finish=Finish("stop_string", "d"))
+    assert plain.joined(end) == Update(Piece("ac", []), finish=end.finish)
+    assert plain.joined(removed) is removed.joined(plain) is end.joined(plain) is None
 
 
 def test_threads_share_a_runtime(make: Make) -> None:
