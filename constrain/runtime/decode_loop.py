@@ -265,8 +265,9 @@ class DecodeLoop:
             request.seed,
             each.mask if each.is_masked else None,
             top_tokens=request.return_top_tokens,
-            raw=(request.return_logits and request.raw_logits) or request.return_logprobs is not None,
+            raw=request.return_logits and request.raw_logits,
             final=request.hook is not None or (request.return_logits and not request.raw_logits),
+            logprobs=-1 if request.return_logprobs is None else request.return_logprobs,
             bias=None if bias is None else TokenBias(bias),
             measured=request.return_confidence,
             watched=request.watched_tokens,
@@ -305,7 +306,7 @@ class DecodeLoop:
             if updates and (sequence.has_own_conditions or sequence.constraint.active is not constraint):
                 break
             epoch = sequence.epoch
-            token = _token(sequence, sampled, place, self._sampler.width)
+            token = _token(sequence, sampled, place)
             if sequence.request.return_confidence:
                 self._measurements.add(sequence, token, each.mask_at(place), sampled, place)
             updates.append(sequence.take(token))
@@ -337,7 +338,7 @@ def _set_masks(each: ScheduledSequence) -> None:
         each.masks_after = sequence.constraint.masks_after(each.rows[0].ids[1:], sequence.budget)
 
 
-def _token(sequence: SequenceState, sampled: SampledBatch, place: int, num_tokens: int) -> SampledToken:
+def _token(sequence: SequenceState, sampled: SampledBatch, place: int) -> SampledToken:
     """Return a sampled token, with the details that its request asks for."""
     request, count = sequence.request, sequence.request.return_top_tokens
     token = SampledToken(sampled.tokens[place], sampled.probabilities[place])
@@ -346,11 +347,10 @@ def _token(sequence: SequenceState, sampled: SampledBatch, place: int, num_token
     if request.return_logits:
         logits = sampled.raw if request.raw_logits else sampled.final
         token.logits = None if logits is None else logits[place]
-    if request.return_logprobs is not None and sampled.raw is not None and token.id >= 0:
-        logprobs = sampled.raw[place][0, 0, :num_tokens].log_softmax(-1)
-        values, ids = logprobs.topk(min(request.return_logprobs, num_tokens))
-        token.logprob = float(logprobs[token.id])
-        token.top_logprobs = list(zip(ids.tolist(), values.tolist(), strict=True))
+    if request.return_logprobs is not None and sampled.logprobs is not None and token.id >= 0:
+        values, ids, likely = sampled.logprobs
+        token.logprob = values[place]
+        token.top_logprobs = list(zip(ids[place], likely[place], strict=True))[: request.return_logprobs]
     if request.hook is not None and sampled.final is not None:
         token.final_logits = sampled.final[place]
     return token

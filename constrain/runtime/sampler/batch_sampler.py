@@ -69,6 +69,8 @@ class Reported(NamedTuple):
     Attributes:
         top_ids, top_probabilities: ``[rows, k]``, the most likely tokens.
         raw, final: logits ``[rows, padded vocabulary]``, as the model returns them, and as they are sampled from.
+        logprobs: ``[rows]``, log probabilities of the sampled tokens by the model alone.
+        likely_ids, likely_logprobs: ``[rows, k]``, the most likely tokens by the model alone.
         sums, choices: how the mask divides the probability, as in :class:`constrain.kernels.Masses`, if all logits were
             computed.
     """
@@ -77,6 +79,9 @@ class Reported(NamedTuple):
     top_probabilities: torch.Tensor | None = None
     raw: torch.Tensor | None = None
     final: torch.Tensor | None = None
+    logprobs: torch.Tensor | None = None
+    likely_ids: torch.Tensor | None = None
+    likely_logprobs: torch.Tensor | None = None
     sums: torch.Tensor | None = None
     choices: torch.Tensor | None = None
 
@@ -93,6 +98,14 @@ class TopRows(NamedTuple):
         return (ids, probabilities) if ids.shape[-1] == count else (ids[..., :count], probabilities[..., :count])
 
 
+class Logprobs(NamedTuple):
+    """Log probabilities by the model alone: of each sampled token, and of the most likely tokens by row."""
+
+    sampled: list[float]
+    likely_ids: list[list[int]]
+    likely: list[list[float]]
+
+
 class SampledBatch(NamedTuple):
     """Sampled tokens on the host, with what was requested besides.
 
@@ -101,6 +114,7 @@ class SampledBatch(NamedTuple):
         probabilities: of the tokens.
         top: the most likely tokens.
         raw, final: the logits of each row, ``[1, 1, padded vocabulary]``, see :class:`Reported`.
+        logprobs: log probabilities by the model alone.
         masses: the sums and choices of :class:`Reported`, by row.
         states: ``[rows, hidden]``, the input of the head, if confidence was requested and only the logits of few tokens
             were computed.
@@ -111,6 +125,7 @@ class SampledBatch(NamedTuple):
     top: TopRows | None
     raw: Sequence[torch.Tensor] | None
     final: Sequence[torch.Tensor] | None
+    logprobs: Logprobs | None
     masses: tuple[list[list[float]], npt.NDArray[np.float32]] | None
     states: torch.Tensor | None
 
@@ -133,6 +148,8 @@ class Sampled:
         """
         self._event: Any = None
         self._states = states
+        # Later work on the device could overwrite tensors that nothing refers to while they are copied.
+        self._sources = tokens, probabilities, reported
         side.follow()
         with side.queue():
             self._tokens, self._probabilities = _to_host(tokens), _to_host(probabilities)
@@ -145,13 +162,16 @@ class Sampled:
         """Wait for the tokens, and return them."""
         if self._event is not None:
             self._event.synchronize()
-        ids, probabilities, raw, final, sums, choices = self._reported
+        ids, probabilities, raw, final, logprobs, likely_ids, likely, sums, choices = self._reported
         return SampledBatch(
             self._tokens.tolist(),
             self._probabilities.tolist(),
             None if ids is None or probabilities is None else TopRows(_by_row(ids), _by_row(probabilities)),
             None if raw is None else _by_row(raw),
             None if final is None else _by_row(final),
+            None
+            if logprobs is None or likely_ids is None or likely is None
+            else Logprobs(logprobs.tolist(), likely_ids.tolist(), likely.tolist()),
             None if sums is None or choices is None else (sums.tolist(), choices.numpy()),
             self._states,
         )
@@ -187,7 +207,7 @@ class BatchSampler:
             self._probabilities[:count] = 1.0
             reported = Reported()
         else:
-            reported = self._queue(output, rows, variant, allowed)
+            reported = self._with_logprobs(self._queue(output, rows, variant, allowed), rows)
         unmeasured = reported.sums is None and any(row.measured for row in rows)
         return Sampled(
             self._runner.sampled[:count],
@@ -197,6 +217,19 @@ class BatchSampler:
             output.states[:count] if unmeasured else None,
         )
 
+    def _with_logprobs(self, reported: Reported, rows: Sequence[SamplingRow]) -> Reported:
+        """Add log probabilities by the model alone, if requested; drop logits that were needed for these only."""
+        count, raw = max(row.logprobs for row in rows), reported.raw
+        if count < 0 or raw is None:
+            return reported
+        with torch.inference_mode():
+            logprobs = raw[: len(rows), : self.width].log_softmax(dim=-1)
+            tokens = self._runner.sampled[: len(rows), None].clamp(min=0)
+            likely, ids = logprobs.topk(min(count, self.width))
+            own = logprobs.gather(1, tokens)[:, 0]
+        kept = raw if any(row.raw for row in rows) else None
+        return reported._replace(raw=kept, logprobs=own, likely_ids=ids, likely_logprobs=likely)
+
     def _is_decided(self, allowed: Sequence[Sequence[int]]) -> bool:
         """Return whether every row has a single allowed token."""
         return all(len(each) == 1 for each in allowed)
@@ -205,7 +238,8 @@ class BatchSampler:
         """Return the settings that the rows need, and the allowed tokens of each row if all have few."""
         fields = dict(zip(SamplingRow._fields, zip(*rows, strict=True), strict=True))  # of all rows
         params = {id(each): each for each in fields["params"]}  # many rows have the same ones
-        raw, final, measured = any(fields["raw"]), any(fields["final"]), any(fields["measured"])
+        raw, final = any(fields["raw"]) or max(fields["logprobs"]) >= 0, any(fields["final"])
+        measured = any(fields["measured"])
         top, guided = max(fields["top_tokens"]), max(fields["partner"]) >= 0
         # A GPU computes all logits that are measured at once: the host would have to wait for what it computes later.
         at_once = self._runner.device.type == "cuda" or any(fields["at_once"])

@@ -35,6 +35,8 @@ class SamplingRow(NamedTuple):
         pair: for an unconditional row, the row whose token it gets; -1: its own.
         top_tokens: number of most likely tokens to report.
         raw, final: whether to report logits as the model returns them, and as they are sampled from.
+        logprobs: number of most likely tokens by the model alone to report with their log probabilities, and that of
+            the sampled token; -1: none.
         bias: bias that filters add to the logits of this token only.
         measured: whether to report how the mask divides the probability.
         watched: tokens whose logits are reported then even where many are allowed.
@@ -51,6 +53,7 @@ class SamplingRow(NamedTuple):
     top_tokens: int = 0
     raw: bool = False
     final: bool = False
+    logprobs: int = -1
     bias: TokenBias | None = None
     measured: bool = False
     watched: TokenMask | None = None
