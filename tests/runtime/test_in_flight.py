@@ -395,6 +395,42 @@ def test_batches_on_a_gpu(gpu: Make) -> None:
     assert same >= len(KINDS) // 2
 
 
+def check_logprobs(runtime: Runtime, tolerance: float) -> None:
+    """Check the log probabilities of requests of one batch, which ask for different things."""
+    options: list[dict[str, Any]] = [
+        {"return_logprobs": 3},
+        {"return_logprobs": 0, "return_logits": True},
+        {"return_logits": True, "filters": [regex(runtime, "[a-z ]{40}")]},
+        {"return_logprobs": 5, "filters": [regex(runtime, "[a-z ]{40}")]},
+        {},
+    ]
+    handles = [runtime.submit(asked(runtime, 6, [5, n], **each)) for n, each in enumerate(options)]
+    outputs = [handle.result() for handle in handles]
+    for handle, output, each in zip(handles, outputs, options, strict=True):
+        ids = torch.tensor([handle.sequence.rows[0].tokens()])
+        logits = runtime.model.forward(ids)[0, 1:-1].float().cpu()
+        expected = logits[:, : runtime.tokenizer.get_vocab_size()].log_softmax(-1)
+        for number, token in enumerate(output.tokens):
+            assert (token.logprob is None) == ("return_logprobs" not in each)
+            assert (token.logits is None) == ("return_logits" not in each)
+            if token.logits is not None:
+                torch.testing.assert_close(token.logits[0, 0].cpu(), logits[number], atol=tolerance, rtol=tolerance)
+            if token.logprob is not None:
+                assert token.logprob == pytest.approx(float(expected[number, token.id]), abs=tolerance)
+                likely = [value for _, value in token.top_logprobs]
+                assert likely == pytest.approx(expected[number].topk(len(likely)).values.tolist(), abs=tolerance)
+                assert len(likely) == each["return_logprobs"]
+
+
+def test_log_probabilities_of_a_batch(ahead: Make) -> None:
+    check_logprobs(ahead(), 1e-3)
+
+
+@pytest.mark.gpu
+def test_log_probabilities_of_a_batch_on_a_gpu(gpu: Make) -> None:
+    check_logprobs(gpu(), 0.1)
+
+
 @pytest.mark.gpu
 def test_nothing_is_sent_while_the_same_sequences_go_on_on_a_gpu(gpu: Make) -> None:
     runtime = gpu(max_batch_size=3)
