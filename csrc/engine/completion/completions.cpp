@@ -11,7 +11,7 @@ namespace constrain {
 
 std::string Completions::text(const Configuration& from) {
   std::string text;
-  for (const Step* at = &step(&from); at->next; at = &step(at->next)) {
+  for (const Step* at = &step(&cheapest(from)); at->next; at = &step(at->next)) {
     check_length(text.size());
     text += static_cast<char>(at->byte);
   }
@@ -20,13 +20,14 @@ std::string Completions::text(const Configuration& from) {
 
 Completions::Length Completions::measure(const Configuration& from) {
   std::vector<Step*> way;
-  Step* at = &step(&from);
+  Step* const first = &step(&cheapest(from));
+  Step* at = first;
   for (; !at->measured; at = &step(at->next)) {
     check_length(way.size());
     way.push_back(at);
   }
   measure_steps(way, at);
-  return step(&from).length;
+  return first->length;
 }
 
 void Completions::start_round(const Configuration& from, uint64_t steps, uint64_t frames) {
@@ -48,7 +49,7 @@ std::optional<Completions::Length> Completions::measure_within(const Configurati
 std::optional<Completions::Length> Completions::follow_within(const Configuration& from) {
   std::vector<Step*> way;
   Step* end = nullptr;
-  for (const Configuration* at = &from; at; at = way.back()->next) {
+  for (const Configuration* at = &cheapest(from); at; at = way.back()->next) {
     Step* cached = way.empty() || !way.back()->then ? cached_step(at) : way.back()->then;
     if (cached && cached->round == round_) {
       end = cached;
@@ -69,7 +70,7 @@ std::optional<Completions::Length> Completions::follow_within(const Configuratio
 }
 
 std::optional<uint8_t> Completions::next_byte(const Configuration& from) {
-  const Step& first = step(&from);
+  const Step& first = step(&cheapest(from));
   return first.next ? std::optional(first.byte) : std::nullopt;
 }
 
@@ -102,6 +103,17 @@ void Completions::check_length(size_t steps) const {
   if (steps > most) throw ResourceLimit("max_states", most, "while looking for a completion of the text");
 }
 
+/// The stacks whose completions have the fewest bytes. As each byte of a completion leaves one less, no others ever
+/// take part, unless lengths are not exact.
+const Configuration& Completions::cheapest(const Configuration& from) {
+  if (from.count == 1 || !exact_) return from;
+  const std::vector<uint32_t>& cheapest = costs_.cheapest(&from);
+  if (cheapest.size() == from.count) return from;
+  tops_.clear();
+  for (const uint32_t top : cheapest) tops_.push_back(from.tops()[top]);
+  return *store_.make(tops_);
+}
+
 Completions::Step* Completions::cached_step(const Configuration* at) {
   const auto it = steps_.find(at);
   return it == steps_.end() ? nullptr : &it->second;
@@ -123,12 +135,13 @@ Completions::Step Completions::first_step(const Configuration& at) {
   // A forced byte is right whatever it costs: indentation is not part of the cost.
   const uint64_t here = cost(at);
   size_t choices = 0;
-  const StackTop& cheapest = costs_.cheapest(&at);
-  const ByteSet possible = possible_bytes(grammar_, at), likely = grammar_.likely_bytes(cheapest.state, cheapest.reg);
+  const StackTop& first = at.tops()[costs_.cheapest(&at).front()];
+  const ByteSet possible = possible_bytes(grammar_, at), likely = grammar_.likely_bytes(first.state, first.reg);
   for (const ByteSet& bytes : {possible & likely, possible & ~likely}) {
     for (int byte = bytes.next(0); byte >= 0; byte = bytes.next(byte + 1)) {
       const Configuration* next = advance(at, static_cast<uint8_t>(byte));
       if (!next) continue;
+      next = &cheapest(*next);
       found.next = next, found.byte = static_cast<uint8_t>(byte);
       if (cost(*next) < here) return found;
       ++choices;

@@ -22,7 +22,12 @@ class Completions {
  public:
   /// `store` and `registers` intern, and outlive this.
   Completions(const CompiledGrammar& grammar, ConfigurationStore& store, Registers& registers)
-      : grammar_(grammar), store_(store), registers_(registers), stepper_(grammar, store, registers), costs_(grammar) {}
+      : grammar_(grammar),
+        store_(store),
+        registers_(registers),
+        stepper_(grammar, store, registers),
+        costs_(grammar),
+        exact_(grammar.bytes_bound_tokens()) {}
 
   struct Length {
     uint64_t tokens;  ///< fewest tokens; kInfinite if it is not tokenizable
@@ -45,7 +50,7 @@ class Completions {
   std::optional<uint8_t> next_byte(const Configuration& from);
 
   /// The configuration after that byte, which must exist.
-  const Configuration& after_next_byte(const Configuration& from) { return *step(&from).next; }
+  const Configuration& after_next_byte(const Configuration& from) { return *step(&cheapest(from)).next; }
 
   /// Lower bound on the bytes of the completion, without indentation.
   uint64_t cost(const Configuration& from) { return costs_.of(&from); }
@@ -66,6 +71,7 @@ class Completions {
 
   void check_length(size_t steps) const;
   std::optional<Length> follow_within(const Configuration& from);
+  const Configuration& cheapest(const Configuration& from);
   Step* cached_step(const Configuration* at);
   Step& step(const Configuration* at);
   bool round_is_over() const { return left_ == 0 || store_.work() > most_work_; }
@@ -82,6 +88,7 @@ class Completions {
   std::pmr::monotonic_buffer_resource memory_;  // large caches are dropped at once
   std::pmr::unordered_map<const Configuration*, Step> steps_{&memory_};
   Costs costs_;
+  bool exact_;  // lengths are
   uint32_t round_ = 0;
   uint64_t left_ = 0;       // steps left in this round
   uint64_t work_ = 0;       // frames made in this round

@@ -73,7 +73,7 @@ class UnionRule final : public Rule, private CompletionHints {
   bool is_final(Local state, const Lengths&) override { return state == kEnd; }
   uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;
   uint64_t max_remaining(RuleBounds&) override { return 0; }
-  Outlay max_outlay(Local, Reg, RuleBounds&) override { return {0, 0, true}; }
+  Outlay max_outlay(Local, Reg, uint64_t, RuleBounds&) override { return {0, 0, true}; }
   uint64_t max_to_differ(RuleBounds& bounds) override;
   uint64_t count_values(Local state, Reg reg, const ParseTable& grammar) override;
   std::vector<RuleId> callees() const override { return alternatives_; }

@@ -1,8 +1,5 @@
 #include "engine/grammar/cost.h"
 
-#include <algorithm>
-#include <vector>
-
 namespace constrain {
 
 const Costs::Cheapest& Costs::find(const Configuration* configuration) {
@@ -12,23 +9,28 @@ const Costs::Cheapest& Costs::find(const Configuration* configuration) {
   while (!pending.empty()) {
     const Configuration* at = pending.back();
     const size_t before = pending.size();
-    Cheapest best;
-    for (size_t i = 0; i < at->count; ++i) {
-      const StackTop& top = at->tops()[i];
-      const auto parent = cache_.find(top.parent);
-      if (top.parent && parent == cache_.end()) {
-        pending.push_back(top.parent);
-      } else {
-        const uint64_t own = grammar_.remaining(top.state, top.reg);
-        const uint64_t bytes = add_lengths(own, top.parent ? parent->second.bytes : 0);
-        if (bytes < best.bytes) best = {bytes, i};
-      }
+    for (const StackTop& top : at->tops()) {
+      const bool missing = top.parent && top.parent != pending.back() && !cache_.contains(top.parent);
+      if (missing) pending.push_back(top.parent);
     }
     if (pending.size() > before) continue;
-    cache_[at] = best;
+    if (!cache_.contains(at)) cache_[at] = measure(*at);
     pending.pop_back();
   }
   return cache_.at(configuration);
+}
+
+/// Measures a configuration whose parents are cached.
+Costs::Cheapest Costs::measure(const Configuration& at) const {
+  Cheapest best;
+  for (uint32_t i = 0; i < at.count; ++i) {
+    const StackTop& top = at.tops()[i];
+    const uint64_t parent = top.parent ? cache_.at(top.parent).bytes : 0;
+    const uint64_t bytes = add_lengths(grammar_.remaining(top.state, top.reg), parent);
+    if (bytes < best.bytes) best = {bytes, {}};
+    if (bytes == best.bytes) best.tops.push_back(i);
+  }
+  return best;
 }
 
 }  // namespace constrain

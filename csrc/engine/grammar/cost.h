@@ -3,6 +3,7 @@
 
 #include <memory_resource>
 #include <unordered_map>
+#include <vector>
 
 #include "engine/grammar/configuration.h"
 #include "engine/grammar/parse_table.h"
@@ -16,10 +17,8 @@ class Costs {
 
   uint64_t of(const Configuration* configuration) { return find(configuration).bytes; }
 
-  /// The stack top that the shortest completion takes.
-  const StackTop& cheapest(const Configuration* configuration) {
-    return configuration->tops()[find(configuration).top];
-  }
+  /// The stack tops, by index, that shortest completions take.
+  const std::vector<uint32_t>& cheapest(const Configuration* configuration) { return find(configuration).tops; }
 
   /// Configurations measured so far.
   size_t size() const { return cache_.size(); }
@@ -27,9 +26,10 @@ class Costs {
  private:
   struct Cheapest {
     uint64_t bytes = kInfinite;
-    size_t top = 0;
+    std::vector<uint32_t> tops;
   };
   const Cheapest& find(const Configuration* configuration);
+  Cheapest measure(const Configuration& at) const;
 
   const ParseTable& grammar_;
   std::pmr::monotonic_buffer_resource memory_;  // large caches are dropped at once

@@ -39,7 +39,7 @@ bool MaskHints::skip_wildcard(Local, Reg&, Registers&, std::vector<std::string>&
 
 uint64_t CompletionHints::max_remaining(RuleBounds&) { return kInfinite; }
 
-CompletionHints::Outlay CompletionHints::max_outlay(Local, Reg, RuleBounds&) { return {kInfinite, 0, true}; }
+CompletionHints::Outlay CompletionHints::max_outlay(Local, Reg, uint64_t, RuleBounds&) { return {kInfinite, 0, true}; }
 
 uint64_t CompletionHints::max_to_differ(RuleBounds&) { return kInfinite; }
 

@@ -47,7 +47,7 @@ FrameBounds RuleBounds::any_frame(RuleId rule) {
 FrameBounds RuleBounds::frame(RuleId rule, Local state, Reg reg) {
   if (!nests(rule) || waiting(rule) == 0) return any_frame(rule);
   const uint64_t now = rules_.rules[rule]->remaining(state, reg, lengths_);
-  const uint64_t after = hints(rule).max_outlay(state, reg, *this).with(opened(rule));
+  const uint64_t after = hints(rule).max_outlay(state, reg, now, *this).with(opened(rule));
   return {now, std::min(after, any_frame(rule).after)};
 }
 
@@ -59,7 +59,7 @@ uint64_t RuleBounds::waiting(RuleId rule) {
 
 const CompletionHints::Outlay& RuleBounds::fresh(RuleId rule) {
   std::optional<CompletionHints::Outlay>& known = nesting_[rule].fresh;
-  if (!known) known = hints(rule).max_outlay(rules_.rules[rule]->start(), 0, *this);
+  if (!known) known = hints(rule).max_outlay(rules_.rules[rule]->start(), 0, lengths_[rule], *this);
   return *known;
 }
 

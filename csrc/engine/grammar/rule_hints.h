@@ -95,9 +95,9 @@ class CompletionHints {
     uint64_t with(uint64_t opened) const { return add_lengths(rest, std::max(begun, opens ? opened : 0)); }
   };
 
-  /// Bounds what a frame may need after the next token, which may have begun the frame, or ended what it called. `rest`
-  /// is 0 where the frame ends with what it calls.
-  virtual Outlay max_outlay(Local state, Reg reg, RuleBounds& bounds);
+  /// Bounds what a frame that needs `now` bytes may need after the next token, which may have begun the frame, or ended
+  /// what it called. `rest` is 0 where the frame ends with what it calls.
+  virtual Outlay max_outlay(Local state, Reg reg, uint64_t now, RuleBounds& bounds);
 
   /// The configuration that the register follows on top of the frame, or null; none once `max_remaining` need not hold.
   /// Thread-safe.

@@ -313,10 +313,9 @@ uint64_t ArrayRule::max_remaining(RuleBounds& bounds) {
   return add_lengths(sum, add_lengths(longest, add_lengths(items, kBrackets)));
 }
 
-CompletionHints::Outlay ArrayRule::max_outlay(Local state, Reg reg, RuleBounds& bounds) {
+CompletionHints::Outlay ArrayRule::max_outlay(Local, Reg, uint64_t now, RuleBounds& bounds) {
   const bool known = !whitespace_.indents() && !tallied();
-  const uint64_t now = known ? remaining(state, reg, bounds.lengths()) : kInfinite;
-  return {add_lengths(now, kBrackets), longest_item(bounds.lengths()), true};
+  return {known ? add_lengths(now, kBrackets) : kInfinite, longest_item(bounds.lengths()), true};
 }
 
 /// Bytes of the longest shortest item.

@@ -33,7 +33,7 @@ class ArrayRule final : public Rule, private MaskHints, private CompletionHints 
   ByteSet likely_bytes(Local state, Reg reg) override;
   uint64_t max_growth(Local state, Reg reg, const Lengths& lengths) override;
   uint64_t max_remaining(RuleBounds& bounds) override;
-  Outlay max_outlay(Local state, Reg reg, RuleBounds& bounds) override;
+  Outlay max_outlay(Local state, Reg reg, uint64_t now, RuleBounds& bounds) override;
   std::optional<const Configuration*> embedded(Local, Reg reg) const override {
     return distinct_ ? distinct_->embedded(unpack(reg).items) : nullptr;
   }

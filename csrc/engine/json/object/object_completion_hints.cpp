@@ -86,11 +86,10 @@ bool ObjectCompletionHints::counts_alone() const {
   return spec.dependents.empty() && !spec.duties && !(spec.in_order && spec.min > 0) && !whitespace_.indents();
 }
 
-CompletionHints::Outlay ObjectCompletionHints::max_outlay(Local state, Reg reg, RuleBounds& bounds) {
+CompletionHints::Outlay ObjectCompletionHints::max_outlay(Local state, Reg reg, uint64_t now, RuleBounds& bounds) {
   if (whitespace_.indents()) return {kInfinite, 0, true};
   const ObjectPosition position = ObjectPosition::of(state);
   const Members members = state_.unpack(reg);
-  const uint64_t now = cost_.remaining(state, reg, bounds.lengths());
   switch (position.phase) {
     case ObjectPosition::closing:
     case ObjectPosition::end:
@@ -143,12 +142,7 @@ CompletionHints::Outlay ObjectCompletionHints::begin_member(uint32_t spelling, u
 uint64_t ObjectCompletionHints::max_remaining(RuleBounds& bounds) {
   if (whitespace_.indents()) return kInfinite;
   const Lengths& lengths = bounds.lengths();
-  std::vector<uint64_t> required(shape_.names_words()), needed;
-  for (uint32_t name = 0; name < shape_.spec.properties.size(); ++name) {
-    if (shape_.spec.properties[name].required) insert(required, name);
-  }
-  shape_.close_under_dependents(required);
-  needed = required;
+  std::vector<uint64_t> needed = shape_.required;
   for (const auto& dependent : shape_.spec.dependents) insert(needed, dependent.second);
 
   const uint64_t most = longest_member(shape_.keys->start(), state_.unpack(0), lengths);
@@ -157,7 +151,7 @@ uint64_t ObjectCompletionHints::max_remaining(RuleBounds& bounds) {
   for (uint32_t name = 0; name < shape_.spec.properties.size(); ++name) {
     if (!shape_.possible[name]) continue;
     if (has(needed, name)) sum = add_lengths(sum, longest_[name]);
-    always += has(required, name);
+    always += has(shape_.required, name);
     all = add_lengths(all, longest_[name]);
   }
   // Adds the member under way, one for each duty, and those for the least count beyond the required ones.

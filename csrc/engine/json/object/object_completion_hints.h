@@ -20,7 +20,7 @@ class ObjectCompletionHints final : public CompletionHints {
   uint64_t count_values(Local state, Reg reg, const ParseTable& grammar) override;
   uint64_t max_growth(Local state, Reg reg, const Lengths& lengths) override;
   uint64_t max_remaining(RuleBounds& bounds) override;
-  Outlay max_outlay(Local state, Reg reg, RuleBounds& bounds) override;
+  Outlay max_outlay(Local state, Reg reg, uint64_t now, RuleBounds& bounds) override;
   uint64_t max_to_differ(RuleBounds& bounds) override;
 
  private:

@@ -11,14 +11,12 @@ ObjectCost::ObjectCost(const ObjectShape& shape, const ObjectState& state, const
   for (const auto& property : shape.spec.properties) names_.push_back(escaped_length(property.name));
 }
 
-uint64_t ObjectCost::member_length(uint32_t name, uint32_t typed, const Lengths& lengths, uint32_t duties) const {
-  const auto& property = shape_.spec.properties[name];
-  const uint64_t key = names_[name] - escaped_length(std::string_view(property.name).substr(0, typed)) + 2;
+uint64_t ObjectCost::member_length(uint32_t name, const Lengths& lengths, uint32_t duties) const {
   uint64_t value = kInfinite;
-  for (const auto& choice : property.choices) {
+  for (const auto& choice : shape_.spec.properties[name].choices) {
     if ((choice.duties & duties) == duties) value = std::min(value, lengths[choice.value]);
   }
-  return add_lengths(key, value);
+  return add_lengths(names_[name] + 2, value);
 }
 
 std::vector<ObjectCost::OtherKey> ObjectCost::other_keys(const Members& members, const std::string& typed,
@@ -64,10 +62,10 @@ void ObjectCost::plan_duties(uint32_t open, const Members& members, const std::v
     if (!(group & first)) continue;
     for (uint32_t name = 0; name < shape_.spec.properties.size(); ++name) {
       if (has(members.seen, name) || name < members.next || so_far.properties.contains(name)) continue;
-      const uint64_t whole = member_length(name, 0, lengths, group);
+      const uint64_t whole = member_length(name, lengths, group);
       if (whole == kInfinite) continue;
       Plan plan = so_far;
-      plan.cost = add_lengths(plan.cost, has(needed, name) ? whole - member_length(name, 0, lengths) : whole);
+      plan.cost = add_lengths(plan.cost, has(needed, name) ? whole - member_length(name, lengths) : whole);
       plan.properties[name] = group;
       plan_duties(open & ~group, members, needed, lengths, plan, best);
     }
@@ -86,14 +84,22 @@ void ObjectCost::plan_duties(uint32_t open, const Members& members, const std::v
 }
 
 uint64_t ObjectCost::rest_length(const Members& members, const Lengths& lengths) {
-  std::vector<uint64_t> needed = members.seen;
-  for (uint32_t name = 0; name < shape_.spec.properties.size(); ++name) {
-    if (shape_.spec.properties[name].required) insert(needed, name);
-  }
-  shape_.close_under_dependents(needed);
   uint64_t best = kInfinite;
-  plan_duties(shape_.spec.duties & ~static_cast<uint32_t>(members.met), members, needed, lengths, {}, best);
+  plan_duties(shape_.spec.duties & ~static_cast<uint32_t>(members.met), members, shape_.needed(members.seen), lengths,
+              {}, best);
   return best;
+}
+
+/// Bytes to the end of an object between two members.
+uint64_t ObjectCost::end_length(const Members& members, const Lengths& lengths) {
+  const Outlook outlook = state_.outlook(members);
+  const uint64_t count = members.count + outlook.missing;
+  const bool in_order = outlook.first_missing >= members.next;
+  if (shape_.spec.duties || count < shape_.spec.min || count > shape_.spec.max || !in_order)
+    return rest_length(members, lengths);
+  if (count == 0) return 1;
+  const uint64_t needed = needed_length(members, outlook, lengths);
+  return members.count > 0 || needed == kInfinite ? needed : needed - 1;  // the first member has no comma
 }
 
 uint64_t ObjectCost::planned_length(const Members& members, std::vector<uint64_t> needed, const Lengths& lengths,
@@ -108,13 +114,13 @@ uint64_t ObjectCost::planned_length(const Members& members, std::vector<uint64_t
 
   // Optional members that fill up the least count: those that require no other, or else all.
   const auto may_come = [&](uint32_t name) {
-    return has(members.seen, name) || (name >= members.next && member_length(name, 0, lengths) != kInfinite);
+    return has(members.seen, name) || (name >= members.next && member_length(name, lengths) != kInfinite);
   };
   std::vector<uint64_t> optional, dependent;
   for (uint32_t name = 0; name < shape_.spec.properties.size(); ++name) {
     if (has(members.seen, name)) continue;
     const auto duties = plan.properties.find(name);
-    const uint64_t length = member_length(name, 0, lengths, duties == plan.properties.end() ? 0 : duties->second);
+    const uint64_t length = member_length(name, lengths, duties == plan.properties.end() ? 0 : duties->second);
     if (has(needed, name)) {
       if (name < members.next) return kInfinite;
       add(length);
@@ -156,17 +162,22 @@ uint64_t ObjectCost::key_length(const Members& members, uint32_t id, const Lengt
     for (const auto& choice : choices) {
       Members chosen = after;
       chosen.met |= choice.duties;
-      best = std::min(best, add_lengths(add_lengths(key, lengths[choice.value]), rest_length(chosen, lengths)));
+      best = std::min(best, add_lengths(add_lengths(key, lengths[choice.value]), end_length(chosen, lengths)));
     }
   };
   for (const auto& [content, typed, escape] : contents_ahead(shape_.spellings[id], KeyText::string(members.key))) {
     const auto& key = shape_.keys->state(content);
+    const std::vector<uint32_t>& sorted = shape_.keys->sorted();
+    const std::string_view any =
+        key.low < key.high ? std::string_view(shape_.spec.properties[sorted[key.low]].name) : "";
+    const uint64_t escaped = escaped_length(any.substr(0, key.length));  // of all names
     for (uint32_t i = key.low; i < key.high; ++i) {
-      const uint32_t name = shape_.keys->sorted()[i];
+      const uint32_t name = sorted[i];
       if (!state_.may_be_name(members, outlook, name)) continue;
       if (plain) {
+        const uint64_t whole = member_length(name, lengths);
         const uint64_t counted = has(outlook.needed, name) ? missing_length(name, lengths) : 0;
-        best = std::min(best, add_lengths(escape + member_length(name, key.length, lengths), needed - counted));
+        best = std::min(best, add_lengths(escape + whole - escaped, needed - counted));
         continue;
       }
       const auto& property = shape_.spec.properties[name];
@@ -222,15 +233,13 @@ std::vector<std::string> ObjectCost::find_wanted_keys(const Lengths& lengths) {
 
 /// Bytes of a member with its comma and, if lines are indented, the line break.
 uint64_t ObjectCost::missing_length(uint32_t name, const Lengths& lengths) const {
-  return add_lengths(member_length(name, 0, lengths), whitespace_.indents() ? 3 : 2);
+  return add_lengths(member_length(name, lengths), whitespace_.indents() ? 3 : 2);
 }
 
 uint64_t ObjectCost::needed_length(const Members& members, const Outlook& outlook, const Lengths& lengths) const {
   uint64_t sum = whitespace_.indents() ? 2 : 1;
-  for (uint32_t name = 0; name < shape_.spec.properties.size(); ++name) {
-    if (!has(outlook.needed, name) || has(members.seen, name)) continue;
-    sum = add_lengths(sum, missing_length(name, lengths));
-  }
+  for_each_name(outlook.needed, members.seen,
+                [&](uint32_t name) { sum = add_lengths(sum, missing_length(name, lengths)); });
   return sum;
 }
 
@@ -240,7 +249,7 @@ uint64_t ObjectCost::value_length(const Members& members, uint32_t label, const 
     Members chosen = members;
     chosen.met |= choice.duties;
     if (shape_.spec.duties && !state_.duties_can_be_met(chosen)) continue;
-    best = std::min(best, add_lengths(lengths[choice.value], rest_length(chosen, lengths)));
+    best = std::min(best, add_lengths(lengths[choice.value], end_length(chosen, lengths)));
   }
   return best;
 }
@@ -258,9 +267,9 @@ uint64_t ObjectCost::remaining_after_run(Local state, Reg reg, const Lengths& le
       return add_lengths(rest_length(members, lengths), 1);
     case ObjectPosition::open:
       if (whitespace_.indents() && run > 0) return add_lengths(key_length(members, 0, lengths), 1);
-      return rest_length(members, lengths);
+      return end_length(members, lengths);
     case ObjectPosition::after:
-      return rest_length(members, lengths);
+      return end_length(members, lengths);
     case ObjectPosition::next:
       return add_lengths(key_length(members, 0, lengths), whitespace_.indents() && run == 0 ? 2 : 1);
     case ObjectPosition::comma_before:

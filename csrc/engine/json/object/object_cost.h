@@ -22,9 +22,8 @@ class ObjectCost {
 
   uint64_t remaining(Local state, Reg reg, const Lengths& lengths);
 
-  /// Bytes of the rest of a key that has `typed` bytes, its quotation mark and colon, and a shortest value that fulfils
-  /// `duties`.
-  uint64_t member_length(uint32_t name, uint32_t typed, const Lengths& lengths, uint32_t duties = 0) const;
+  /// Bytes of a name, its quotation mark and colon, and a shortest value that fulfils `duties`.
+  uint64_t member_length(uint32_t name, const Lengths& lengths, uint32_t duties = 0) const;
 
   /// Bytes to the end of the object while a key is written.
   uint64_t key_length(const Members& members, uint32_t id, const Lengths& lengths);
@@ -62,6 +61,7 @@ class ObjectCost {
   std::vector<OtherKey> other_keys(const Members& members, const std::string& typed, const std::vector<State>& at,
                                    size_t count, uint32_t duties, const Lengths& lengths);
   uint64_t rest_length(const Members& members, const Lengths& lengths);
+  uint64_t end_length(const Members& members, const Lengths& lengths);
   void plan_duties(uint32_t open, const Members& members, const std::vector<uint64_t>& needed, const Lengths& lengths,
                    const Plan& so_far, uint64_t& best);
   uint64_t planned_length(const Members& members, std::vector<uint64_t> needed, const Lengths& lengths,

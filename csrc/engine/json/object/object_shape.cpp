@@ -11,6 +11,11 @@ namespace constrain::json {
 
 ObjectShape::ObjectShape(ObjectSpec given) : spec(std::move(given)) {
   is_plain = spec.dependents.empty() && !spec.in_order && !spec.duties;
+  required.resize(names_words());
+  for (uint32_t name = 0; name < spec.properties.size(); ++name) {
+    if (spec.properties[name].required) insert(required, name);
+  }
+  close_under_dependents(required);
   for (uint32_t name = 0; name < spec.properties.size() && !spec.dependents.empty(); ++name) {
     closure.emplace_back(names_words());
     insert(closure.back(), name);
@@ -87,6 +92,12 @@ void ObjectShape::close_under_dependents(std::vector<uint64_t>& names) const {
       grew = true;
     }
   }
+}
+
+std::vector<uint64_t> ObjectShape::needed(std::vector<uint64_t> seen) const {
+  for (size_t word = 0; word < seen.size(); ++word) seen[word] |= required[word];
+  close_under_dependents(seen);
+  return seen;
 }
 
 bool ObjectShape::is_name(const std::string& key) const {

@@ -16,6 +16,16 @@ namespace constrain::json {
 inline bool has(const std::vector<uint64_t>& set, uint64_t name) { return set[name / 64] >> (name % 64) & 1; }
 inline void insert(std::vector<uint64_t>& set, uint64_t name) { set[name / 64] |= uint64_t{1} << (name % 64); }
 
+/// Calls `use(name)` for the properties in a set, in order, but for those in `except`.
+template <class Use>
+void for_each_name(const std::vector<uint64_t>& set, const std::vector<uint64_t>& except, const Use& use) {
+  for (size_t word = 0; word < set.size(); ++word) {
+    for (uint64_t left = set[word] & ~except[word]; left; left &= left - 1) {
+      use(static_cast<uint32_t>(64 * word) + static_cast<uint32_t>(std::countr_zero(left)));
+    }
+  }
+}
+
 /// Data that all frames of an object rule share. Written by `prepare`; read without a lock afterwards, except for
 /// `keys` and `spellings`, which grow under the grammar's lock.
 struct ObjectShape {
@@ -40,6 +50,9 @@ struct ObjectShape {
   /// Adds the properties that must be present because of those in the set.
   void close_under_dependents(std::vector<uint64_t>& names) const;
 
+  /// The properties that must be present in the end where those in `seen` are.
+  std::vector<uint64_t> needed(std::vector<uint64_t> seen) const;
+
   bool is_name(const std::string& key) const;
 
   /// True if a token may hold the whole key. Outlines of registers tell whether such keys may come.
@@ -61,6 +74,7 @@ struct ObjectShape {
   bool is_plain = false;  ///< a member changes what may follow only by its number, its key and being required
   std::vector<uint32_t> possible_others;       ///< indices into spec.others, numbered as the key automaton's classes
   std::vector<bool> possible;                  ///< by property: it and all it requires have values
+  std::vector<uint64_t> required;              ///< the properties that every object has
   std::vector<std::vector<uint64_t>> closure;  ///< by property: the properties required where it is present, including
                                                ///< itself; empty without dependents
   std::vector<uint32_t> place;                 ///< by property: its rank in byte order

@@ -144,16 +144,10 @@ Reg ObjectState::resolved(Reg reg, Registers& registers) const {
 
 ObjectState::Outlook ObjectState::outlook(const Members& members) const {
   Outlook out;
-  out.needed = members.seen;
-  for (uint32_t name = 0; name < shape_.spec.properties.size(); ++name) {
-    if (shape_.spec.properties[name].required) insert(out.needed, name);
-  }
-  shape_.close_under_dependents(out.needed);
-  for (uint32_t name = 0; name < shape_.spec.properties.size(); ++name) {
-    if (!has(out.needed, name) || has(members.seen, name)) continue;
-    ++out.missing;
-    out.first_missing = std::min<uint64_t>(out.first_missing, name);
-  }
+  out.needed = shape_.needed(members.seen);
+  for_each_name(out.needed, members.seen, [&](uint32_t name) {
+    if (out.missing++ == 0) out.first_missing = name;
+  });
   out.others = other_room(members.others);
   return out;
 }
