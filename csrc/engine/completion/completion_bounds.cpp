@@ -4,11 +4,14 @@
 
 namespace constrain {
 
-bool CompletionBounds::surely_fit(const Configuration& from, uint64_t budget) {
-  if (!grammar_.bytes_bound_tokens()) return false;
+std::optional<uint64_t> CompletionBounds::to_spare(const Configuration& from, uint64_t budget) {
+  if (!grammar_.bytes_bound_tokens()) return std::nullopt;
   const uint64_t on_top = grammar_.max_on_top(grammar_.counters().built.load());
-  return add_lengths(of(from, any_).after, on_top) <= budget ||
-         add_lengths(of(from, measured_).after, on_top) <= budget;
+  for (Cache* cache : {&any_, &measured_}) {
+    const uint64_t most = add_lengths(of(from, *cache).after, on_top);
+    if (most <= budget) return budget - most;
+  }
+  return std::nullopt;
 }
 
 uint64_t CompletionBounds::on_top(const StackTop& top) {

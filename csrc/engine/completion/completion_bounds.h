@@ -20,9 +20,9 @@ class CompletionBounds {
  public:
   explicit CompletionBounds(const CompiledGrammar& grammar) : grammar_(grammar) {}
 
-  /// True if `budget` tokens certainly suffice for the text, and after every next token. The mask of the text must have
-  /// been made, because it has met the states that tokens lead to.
-  bool surely_fit(const Configuration& from, uint64_t budget);
+  /// Tokens of `budget` beyond what certainly suffices for the text, and after every next token; none if there are too
+  /// few. The mask of the text must have been made, because it has met the states that tokens lead to.
+  std::optional<uint64_t> to_spare(const Configuration& from, uint64_t budget);
 
   /// Bounds the top frame and its embedded configuration, after tokens that neither end nor open a frame.
   uint64_t on_top(const StackTop& top);

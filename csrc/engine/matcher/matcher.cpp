@@ -15,6 +15,9 @@ namespace {
 /// Memory limit for masks of a session, after which they start anew.
 constexpr size_t kMaxMaskBytes = size_t{32} << 20;
 
+/// Tokens of a text that are replayed at a time while its budget is far, but may come near before all are.
+constexpr size_t kReplayed = 256;
+
 }  // namespace
 
 Matcher::Session::Session(std::shared_ptr<const CompiledGrammar> grammar)
@@ -58,8 +61,10 @@ MaskPtr Matcher::mask(uint64_t budget) const {
   {
     const Deadline deadline(grammar().limits().max_seconds);
     const std::lock_guard lock(session_->mutex);
-    if (budget > 2 && session_->bounds.surely_fit(*last_->configuration, budget - 2)) return mask;
-    const Budgeted text = budgeted();
+    const auto spare = budget > 2 ? session_->bounds.to_spare(*last_->configuration, budget - 2) : std::nullopt;
+    if (spare && (*spare > last_->index - replayed_ || last_->index - replayed_ < kReplayed)) return mask;
+    const Budgeted text = budgeted(spare ? kReplayed : SIZE_MAX);
+    if (spare) return mask;
     if (budget == 0 || !text.masks.fits(text.at, budget - 1)) throw BudgetError(budget, text.masks.tokens(text.at) + 1);
     if (budget < 2) return end_mask();
     if (const MaskPtr fitting = text.masks.mask(text.at, budget - 2)) {
@@ -150,6 +155,7 @@ void Matcher::rollback(size_t count) {
                             std::to_string(last_->index) + " were accepted");
   }
   for (; count > 0; --count) last_ = last_->previous;
+  replayed_ = std::min(replayed_, last_->index);
 }
 
 std::string Matcher::forced_bytes() const {
@@ -204,8 +210,8 @@ std::vector<TokenId> Matcher::single_choice_tokens(size_t limit) const {
   return tokens;
 }
 
-/// Called under the session's lock.
-Matcher::Budgeted Matcher::budgeted() const {
+/// Replays up to `most` tokens of the text that were not. Called under the session's lock.
+Matcher::Budgeted Matcher::budgeted(size_t most) const {
   std::shared_ptr<BudgetedMasks>& masks = session_->budgeted;
   auto& in_budgeted = session_->in_budgeted;
   if (!masks || masks->full()) {
@@ -217,6 +223,8 @@ Matcher::Budgeted Matcher::budgeted() const {
   const Step* cached = last_;
   for (; !in_budgeted.contains(cached->configuration); cached = cached->previous) ahead.push_back(cached);
   const Configuration* at = in_budgeted.at(cached->configuration);
+  if (ahead.size() > most) ahead.erase(ahead.begin(), ahead.end() - static_cast<std::ptrdiff_t>(most));
+  replayed_ = ahead.empty() ? last_->index : ahead.front()->index;
   for (auto step = ahead.rbegin(); step != ahead.rend(); ++step) {
     at = &masks->after(*at, (*step)->bytes);
     in_budgeted[(*step)->configuration] = at;

@@ -53,7 +53,7 @@ class Matcher {
   /// Undoes the last `count` tokens. Throws std::out_of_range if there are fewer.
   void rollback(size_t count);
 
-  void reset() { last_ = &session_->first; }
+  void reset() { last_ = &session_->first, replayed_ = 0; }
 
   /// Number of accepted tokens, including the end-of-sequence token.
   size_t accepted_tokens() const { return last_->index; }
@@ -115,11 +115,12 @@ class Matcher {
   std::vector<TokenId> single_choice_tokens(size_t limit) const;
   std::vector<TokenId> last_tokens() const;
   MaskPtr end_mask() const;
-  Budgeted budgeted() const;
+  Budgeted budgeted(size_t most = SIZE_MAX) const;
   TokenizableMasks& tokenizable() const;
 
   std::shared_ptr<Session> session_;
   const Step* last_;
+  mutable size_t replayed_ = 0;  // tokens of the text that are known in `Session::budgeted`
 };
 
 }  // namespace constrain

@@ -4,6 +4,7 @@
 #include <deque>
 #include <memory_resource>
 #include <set>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "engine/base/errors.h"
@@ -304,6 +305,13 @@ class Compiler {
     });
   }
 
+  /// Objects with one automaton of keys share what is found about it.
+  json::KeyLanguagePtr key_language(const AutomatonPtr& keys) {
+    json::KeyLanguagePtr& language = key_languages_[keys.get()];
+    if (!language) language = std::make_shared<json::KeyLanguage>(keys);
+    return language;
+  }
+
   /// Sorts keys that are no names into classes by the patterns they match.
   void add_others(const ObjectCell& cell, const AutomatonPtr& names_language, const std::vector<std::string>& names,
                   json::ObjectSpec& spec) {
@@ -370,7 +378,7 @@ class Compiler {
       drop_names(one);
       if (is_empty(*one.keys)) continue;
       auto values = choices(cell, value, [&](const Exists& duty) { return in(one, duty.keys); });
-      spec.others.push_back({std::move(one.keys), std::move(values)});
+      spec.others.push_back({key_language(one.keys), std::move(values)});
     }
   }
 
@@ -399,8 +407,9 @@ class Compiler {
   Normaliser normaliser_;
   std::vector<Choice> rules_;  // by conjunction
   std::deque<ConjunctionId> queue_;
-  AutomatonPtr any_text_ = any_text();  // the keys of most objects, which share its rows
-  ConjunctionId current_ = 0;           // the conjunction whose rule is being made
+  AutomatonPtr any_text_ = any_text();  // the keys of most objects
+  std::unordered_map<Automaton*, json::KeyLanguagePtr> key_languages_;
+  ConjunctionId current_ = 0;  // the conjunction whose rule is being made
 };
 
 }  // namespace

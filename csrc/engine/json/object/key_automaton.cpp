@@ -5,13 +5,12 @@
 
 namespace constrain::json {
 
-KeyAutomaton::KeyAutomaton(std::vector<std::string> names, std::vector<AutomatonPtr> classes)
+KeyAutomaton::KeyAutomaton(std::vector<std::string> names, std::vector<KeyLanguagePtr> classes)
     : names_(std::move(names)), sorted_(names_.size()), classes_(std::move(classes)) {
-  for (const AutomatonPtr& one : classes_) words_.emplace_back(one, kManyWords);
   std::iota(sorted_.begin(), sorted_.end(), 0);
   std::sort(sorted_.begin(), sorted_.end(), [&](uint32_t a, uint32_t b) { return names_[a] < names_[b]; });
   position_ = {0, static_cast<uint32_t>(sorted_.size()), 0};
-  for (const AutomatonPtr& one : classes_) position_.push_back(one->start());
+  for (const KeyLanguagePtr& one : classes_) position_.push_back(one->automaton().start());
   intern();
 }
 
@@ -46,7 +45,7 @@ std::vector<const StateRow*> KeyAutomaton::class_rows(State from) {
   std::vector<const StateRow*> rows;
   for (size_t i = 0; i < classes_.size(); ++i) {
     const State state = class_state(from, i);
-    rows.push_back(state == kDead ? nullptr : &classes_[i]->row(state));
+    rows.push_back(state == kDead ? nullptr : &classes_[i]->automaton().row(state));
   }
   return rows;
 }
@@ -79,7 +78,7 @@ State KeyAutomaton::intern() {
     const State at = position_[kClasses + i];
     if (at == kDead) continue;
     made.classes.push_back(i);
-    if (classes_[i]->accepting(at) && !made.name) made.key_class = i;
+    if (classes_[i]->automaton().accepting(at) && !made.name) made.key_class = i;
     made.other_words = std::min(kManyWords, made.other_words + class_words(i, at));
   }
   return state;

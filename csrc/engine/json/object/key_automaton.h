@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "engine/automata/automaton.h"
 #include "engine/base/arena.h"
 #include "engine/base/interner.h"
 #include "engine/base/memory_account.h"
 #include "engine/base/stable_vector.h"
+#include "engine/json/object/key_language.h"
 
 namespace constrain::json {
 
@@ -21,7 +21,7 @@ class KeyAutomaton {
  public:
   /// `names[i]` is the name with index i, `classes[i]` the keys of class i. Classes are disjoint; a key that is a name
   /// is in no class.
-  KeyAutomaton(std::vector<std::string> names, std::vector<AutomatonPtr> classes);
+  KeyAutomaton(std::vector<std::string> names, std::vector<KeyLanguagePtr> classes);
 
   struct KeyState {
     uint32_t length = 0;                ///< bytes of the names read so far
@@ -31,7 +31,7 @@ class KeyAutomaton {
     std::vector<uint32_t> classes;      ///< classes with keys that continue from here
     uint64_t other_words = 0;           ///< number of keys of all classes from here, saturating at kManyWords
   };
-  static constexpr uint64_t kManyWords = 4096;
+  static constexpr uint64_t kManyWords = KeyLanguage::kManyWords;
 
   State start() const { return 0; }
   /// Row of target states, or kDead.
@@ -47,7 +47,7 @@ class KeyAutomaton {
   /// State of a class's own automaton.
   State class_state(State state, size_t key_class) const { return positions_[state][kClasses + key_class]; }
   /// Number of keys of a class from a state of its automaton, saturating at kManyWords.
-  uint64_t class_words(size_t key_class, State state) { return words_[key_class].count(state); }
+  uint64_t class_words(size_t key_class, State state) { return classes_[key_class]->count(state); }
 
  private:
   /// Identity of a state: the names with its prefix, as a range of `sorted_`; the length of that prefix; and one state
@@ -61,14 +61,13 @@ class KeyAutomaton {
 
   std::vector<std::string> names_;
   std::vector<uint32_t> sorted_;
-  std::vector<AutomatonPtr> classes_;
+  std::vector<KeyLanguagePtr> classes_;
   SequenceInterner positions_;
   std::vector<uint32_t> position_;  // scratch
   StableVector<KeyState> states_;
   Arena arena_;
   std::vector<const StateRow*> rows_;
-  MemoryShare memory_;              // memory of the rows
-  std::vector<WordCounter> words_;  // by class
+  MemoryShare memory_;  // memory of the rows
 };
 
 template <class Use>

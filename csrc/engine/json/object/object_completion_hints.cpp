@@ -31,14 +31,8 @@ uint64_t ObjectCompletionHints::max_growth(Local state, Reg reg, const Lengths& 
 }
 
 /// Bounds the length of new keys of a class, whatever is typed of them; none if no bound is known.
-const std::optional<WordBounds>& ObjectCompletionHints::key_bounds(uint32_t others) {
-  constexpr size_t kMaxStates = 1024;
-  const auto [entry, added] = key_bounds_.try_emplace(others);
-  if (added) {
-    entry->second = word_bounds(*shape_.spec.others[others].keys, RuleBounds::kItems, kMaxStates,
-                                [](uint8_t byte) { return escaped_length({reinterpret_cast<const char*>(&byte), 1}); });
-  }
-  return entry->second;
+const std::optional<WordBounds>& ObjectCompletionHints::key_bounds(uint32_t others) const {
+  return shape_.spec.others[others].keys->bounds(RuleBounds::kItems);
 }
 
 /// Bytes of a member with its longest value.

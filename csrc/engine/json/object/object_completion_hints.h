@@ -1,10 +1,8 @@
 // Completion hints of an object rule: how long its end may get, and how many values it may have.
 #pragma once
 
-#include <map>
 #include <optional>
 
-#include "engine/automata/word_bounds.h"
 #include "engine/json/object/object_cost.h"
 #include "engine/json/object/object_state.h"
 
@@ -32,7 +30,7 @@ class ObjectCompletionHints final : public CompletionHints {
 
   template <class Offer>
   void offer_keys(uint64_t spelling, const Members& members, const Outlook& outlook, const Offer& offer);
-  const std::optional<WordBounds>& key_bounds(uint32_t others);
+  const std::optional<WordBounds>& key_bounds(uint32_t others) const;
   static uint64_t longest_member(uint64_t key, const std::vector<ObjectSpec::Choice>& choices, const Lengths& lengths);
   void measure_members(const Lengths& lengths);
   uint64_t longest_member(State content, const Members& members, const Lengths& lengths);
@@ -44,8 +42,7 @@ class ObjectCompletionHints final : public CompletionHints {
   const ObjectState& state_;
   ObjectCost& cost_;
   const WhitespaceRun& whitespace_;
-  std::map<uint32_t, std::optional<WordBounds>> key_bounds_;  // by index of spec.others
-  std::vector<uint64_t> longest_;                             // by property: bytes of a member with its longest value
+  std::vector<uint64_t> longest_;  // by property: bytes of a member with its longest value
 };
 
 }  // namespace constrain::json

@@ -7,7 +7,6 @@ namespace constrain::json {
 
 ObjectCost::ObjectCost(const ObjectShape& shape, const ObjectState& state, const WhitespaceRun& whitespace)
     : shape_(shape), state_(state), whitespace_(whitespace) {
-  for (const auto& others : shape.spec.others) cheapest_.emplace_back(others.keys);
   for (const auto& property : shape.spec.properties) names_.push_back(escaped_length(property.name));
 }
 
@@ -33,7 +32,7 @@ std::vector<ObjectCost::OtherKey> ObjectCost::other_keys(const Members& members,
     std::vector<OtherKey> found;
     for (size_t ask = count + 1; ask > 0; ask *= 2) {
       found.clear();
-      const std::vector<std::string>& words = cheapest_[i].from(at[i], ask);
+      const std::vector<std::string>& words = shape_.spec.others[i].keys->cheapest().from(at[i], ask);
       for (const std::string& rest : words) {
         if (found.size() == count) break;
         const std::string key = typed + rest;
@@ -72,7 +71,7 @@ void ObjectCost::plan_duties(uint32_t open, const Members& members, const std::v
     Members used = members;
     used.planned.insert(used.planned.end(), so_far.keys.begin(), so_far.keys.end());
     std::vector<State> starts;
-    for (const auto& others : shape_.spec.others) starts.push_back(others.keys->start());
+    for (const auto& others : shape_.spec.others) starts.push_back(others.keys->automaton().start());
     const std::vector<OtherKey> keys = other_keys(used, "", starts, 1, group, lengths);
     if (keys.empty()) continue;
     Plan plan = so_far;
@@ -137,7 +136,7 @@ uint64_t ObjectCost::planned_length(const Members& members, std::vector<uint64_t
   planned.planned.insert(planned.planned.end(), plan.keys.begin(), plan.keys.end());
   planned.others += plan.keys.size();
   std::vector<State> starts;
-  for (const auto& others : shape_.spec.others) starts.push_back(others.keys->start());
+  for (const auto& others : shape_.spec.others) starts.push_back(others.keys->automaton().start());
   const size_t need = std::min(shape_.spec.min - count,
                                ObjectShape::kMaxOtherKeys - std::min(ObjectShape::kMaxOtherKeys, planned.others));
   const std::vector<OtherKey> others = other_keys(planned, "", starts, need, 0, lengths);
@@ -222,7 +221,7 @@ std::vector<std::string> ObjectCost::find_wanted_keys(const Lengths& lengths) {
   Members none;
   for (const uint32_t others : shape_.possible_others) {
     std::vector<State> states(shape_.spec.others.size(), kDead);
-    states[others] = shape_.spec.others[others].keys->start();
+    states[others] = shape_.spec.others[others].keys->automaton().start();
     for (OtherKey& key : other_keys(none, "", states, wanted + ObjectShape::kWantedBesideUsed, 0, lengths)) {
       found.push_back(std::move(key.key));
     }

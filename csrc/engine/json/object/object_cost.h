@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "engine/json/object/cheapest_words.h"
 #include "engine/json/object/object_position.h"
 #include "engine/json/object/object_state.h"
 #include "engine/json/whitespace.h"
@@ -74,8 +73,7 @@ class ObjectCost {
   const ObjectShape& shape_;
   const ObjectState& state_;
   const WhitespaceRun& whitespace_;
-  std::vector<uint64_t> names_;          // lengths of the names of spec.properties
-  std::vector<CheapestWords> cheapest_;  // by index of spec.others
+  std::vector<uint64_t> names_;  // lengths of the names of spec.properties
 };
 
 }  // namespace constrain::json

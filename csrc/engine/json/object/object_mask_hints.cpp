@@ -18,19 +18,6 @@ ByteSet bytes_within(const CharacterClass& characters) {
 
 }  // namespace
 
-void ObjectMaskHints::prepare() {
-  texts_.clear();
-  for (uint32_t one = 0; one < shape_.possible_others.size(); ++one) {
-    // With this many keys from each state, every prefix of a key is a prefix of some new key.
-    const auto many = [this, one](State at, uint64_t) {
-      return shape_.keys->class_words(one, at) >= KeyAutomaton::kManyWords;
-    };
-    const AutomatonPtr& keys = shape_.spec.others[shape_.possible_others[one]].keys;
-    const auto row = [keys](State at) -> const StateRow& { return keys->row(at); };
-    texts_.emplace_back(row, many, [](State) { return false; });
-  }
-}
-
 WildcardRegion ObjectMaskHints::wildcard_region(Local state, Reg reg) {
   const ObjectPosition at = ObjectPosition::of(state);
   if (at.phase != ObjectPosition::key || shape_.spellings[at.operand].escape != kPlain) return {};
@@ -42,7 +29,7 @@ WildcardRegion ObjectMaskHints::wildcard_region(Local state, Reg reg) {
   for (const uint32_t one : shape_.keys->state(content).classes) {
     if (!(open[one / 64] >> (one % 64) & 1)) continue;
     ++classes;
-    const WildcardRegion& text = texts_[one].from(shape_.keys->class_state(content, one));
+    const WildcardRegion& text = texts(one).from(shape_.keys->class_state(content, one));
     const auto worth = [](const WildcardRegion& a) {
       return std::pair(std::min(a.max_length, kWildcardHorizon), a.characters.count());
     };
@@ -65,7 +52,7 @@ bool ObjectMaskHints::skip_wildcard(Local state, Reg& reg, Registers& registers,
   const auto& key = shape_.keys->state(spelling.content);
   if (key.low != key.high || key.classes.size() != 1 || key.other_words < KeyAutomaton::kManyWords) return false;
   const uint32_t one = key.classes.front();
-  if (!texts_[one].is_loop(shape_.keys->class_state(spelling.content, one))) return false;
+  if (!texts(one).is_loop(shape_.keys->class_state(spelling.content, one))) return false;
   const Reg members = state_.resolved(reg, registers);
   const auto words = Registers::words(members);
   if (words[ObjectState::kFlags] & ObjectState::kUsedAnyNew) return false;
@@ -73,7 +60,7 @@ bool ObjectMaskHints::skip_wildcard(Local state, Reg& reg, Registers& registers,
   const bool by_end = registers.only_endings && registers.nesting == 0;
   if (by_end && !state_.may_be_any_new(words, spelling)) return false;
   if (words[ObjectState::kUsed]) state_.consult(registers);
-  const CharacterClass& within = texts_[one].from(shape_.keys->class_state(spelling.content, one)).characters;
+  const CharacterClass& within = texts(one).from(shape_.keys->class_state(spelling.content, one)).characters;
   if (!KeyText::is_any_new(text)) {
     add_exceptions(words[ObjectState::kUsed], text, within, exceptions);
     if (by_end) add_wanted(KeyText::string(text), exceptions);

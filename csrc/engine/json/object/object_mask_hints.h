@@ -16,9 +16,6 @@ class ObjectMaskHints final : public MaskHints {
   ObjectMaskHints(const ObjectShape& shape, const ObjectState& state, const WhitespaceRun& whitespace)
       : shape_(shape), state_(state), whitespace_(whitespace) {}
 
-  /// Called once the shape is prepared.
-  void prepare();
-
   WildcardRegion wildcard_region(Local state, Reg reg) override;
   bool skip_wildcard(Local state, Reg& reg, Registers& registers, std::vector<std::string>& exceptions) override;
   bool describe(Local state, Reg reg, uint64_t horizon, std::vector<uint64_t>& out) const override;
@@ -30,13 +27,15 @@ class ObjectMaskHints final : public MaskHints {
   bool same_register(Reg one, Reg other) const override;
 
  private:
+  WildcardFinder& texts(uint32_t key_class) const {
+    return shape_.spec.others[shape_.possible_others[key_class]].keys->texts();
+  }
   void add_wanted(const std::string& text, std::vector<std::string>& exceptions) const;
   void add_exceptions(Reg used, Reg text, const CharacterClass& within, std::vector<std::string>& exceptions) const;
 
   const ObjectShape& shape_;
   const ObjectState& state_;
   const WhitespaceRun& whitespace_;
-  std::vector<WildcardFinder> texts_;  // by possible class of other keys
 };
 
 }  // namespace constrain::json

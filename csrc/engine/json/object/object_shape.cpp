@@ -38,10 +38,10 @@ void ObjectShape::prepare(const ParseTable& grammar, const Lengths& lengths) {
   for (uint32_t name = 0; name < names.size(); ++name) {
     possible.push_back(needs_only(name, [&](uint32_t needed) { return !spec.properties[needed].choices.empty(); }));
   }
-  std::vector<AutomatonPtr> classes;
+  std::vector<KeyLanguagePtr> classes;
   for (uint32_t i = 0; i < spec.others.size(); ++i) {
     drop_empty(spec.others[i].choices);
-    if (spec.others[i].choices.empty() || is_empty(*spec.others[i].keys)) continue;
+    if (spec.others[i].choices.empty() || is_empty(spec.others[i].keys->automaton())) continue;
     possible_others.push_back(i);
     classes.push_back(spec.others[i].keys);
   }

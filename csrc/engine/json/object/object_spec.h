@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "engine/automata/automaton.h"
 #include "engine/grammar/rule.h"
+#include "engine/json/object/key_language.h"
 
 namespace constrain::json {
 
@@ -24,7 +24,7 @@ struct ObjectSpec {
     bool required = false;
   };
   struct Others {
-    AutomatonPtr keys;  ///< disjoint from each other; without the names where finite
+    KeyLanguagePtr keys;  ///< disjoint from each other; without the names where finite
     std::vector<Choice> choices;
   };
   std::vector<Property> properties;  ///< in the order of the schema
