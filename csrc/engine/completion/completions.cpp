@@ -139,6 +139,7 @@ Completions::Step Completions::first_step(const Configuration& at) {
   const ByteSet possible = possible_bytes(grammar_, at), likely = grammar_.likely_bytes(first.state, first.reg);
   for (const ByteSet& bytes : {possible & likely, possible & ~likely}) {
     for (int byte = bytes.next(0); byte >= 0; byte = bytes.next(byte + 1)) {
+      if (exact_ && !comes_nearer(first, static_cast<uint8_t>(byte), here)) continue;
       const Configuration* next = advance(at, static_cast<uint8_t>(byte));
       if (!next) continue;
       next = &cheapest(*next);
@@ -151,13 +152,24 @@ Completions::Step Completions::first_step(const Configuration& at) {
   return found;
 }
 
+/// True if a byte leads a stack to a cost below `here`.
+bool Completions::comes_nearer(const StackTop& top, uint8_t byte, uint64_t here) {
+  step_all({&top, 1}, byte);
+  return std::ranges::any_of(tops_, [&](const StackTop& after) { return costs_.of(after) < here; });
+}
+
 const Configuration* Completions::advance(const Configuration& from, uint8_t byte) {
+  step_all(from.tops(), byte);
+  return tops_.empty() ? nullptr : store_.make(tops_);
+}
+
+/// Sets `tops_` to the successors of some stack tops.
+void Completions::step_all(std::span<const StackTop> from, uint8_t byte) {
   tops_.clear();
   // The caller's walk must not depend on guards evaluated here.
   const bool indescribable = registers_.indescribable;
-  for (const StackTop& top : from.tops()) stepper_.step(top, byte, tops_);
+  for (const StackTop& top : from) stepper_.step(top, byte, tops_);
   registers_.indescribable = indescribable;
-  return tops_.empty() ? nullptr : store_.make(tops_);
 }
 
 }  // namespace constrain

@@ -3,6 +3,7 @@
 
 #include <memory_resource>
 #include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -77,7 +78,9 @@ class Completions {
   bool round_is_over() const { return left_ == 0 || store_.work() > most_work_; }
   Step first_step(const Configuration& at);
   void measure_steps(const std::vector<Step*>& way, Step* end);
+  bool comes_nearer(const StackTop& top, uint8_t byte, uint64_t here);
   const Configuration* advance(const Configuration& from, uint8_t byte);
+  void step_all(std::span<const StackTop> from, uint8_t byte);
   uint64_t count_tokens(const Step& from) const;
 
   const CompiledGrammar& grammar_;

@@ -16,6 +16,9 @@ class Costs {
   explicit Costs(const ParseTable& grammar) : grammar_(grammar) {}
 
   uint64_t of(const Configuration* configuration) { return find(configuration).bytes; }
+  uint64_t of(const StackTop& top) {
+    return add_lengths(grammar_.remaining(top.state, top.reg), top.parent ? of(top.parent) : 0);
+  }
 
   /// The stack tops, by index, that shortest completions take.
   const std::vector<uint32_t>& cheapest(const Configuration* configuration) { return find(configuration).tops; }
