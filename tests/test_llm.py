@@ -107,6 +107,7 @@ def test_constraints_hold(llm: LLM) -> None:
     assert llm.generate("hello", choices=["yes", "no"]).text in ("yes", "no")
     assert llm.generate("hello", grammar='start: "a" "b"~2').text == "abb"
     assert llm.generate("hello", grammar='start: "a" @b', grammars={"b": 'start: "b"~2'}).text == "abb"
+    assert llm.generate("hello", grammar='root ::= "a" b\nb ::= "b"{2}').text == "abb"
     assert llm.generate("hello", prefix="The ", max_new_tokens=10).text.startswith("The ")
     assert llm.generate("hello", json_schema=bool).text in ("true", "false")
     assert json.loads(llm.generate("hello", json_schema={"const": [1]}).text) == [1]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @click.argument("prompt")
 @click.option("--schema", "target", type=SchemaParam(), help="Write a JSON document that matches it.")
 @click.option("--regex", help="Write a text that this regular expression matches.")
-@click.option("--grammar", type=TextFile(), help="Write by a Lark grammar in a file.")
+@click.option("--grammar", type=TextFile(), help="Write by a grammar in a file, in Lark's notation or GBNF.")
 @click.option("--choice", "choices", multiple=True, help="Write one of these; give the option once for each.")
 @click.option("--prefix", help="Begin the answer with this.")
 @click.option(

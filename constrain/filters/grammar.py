@@ -1,4 +1,4 @@
-"""A filter for Lark grammars."""
+"""A filter for grammars in Lark's notation or in GBNF."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from constrain.engine import compile_lark, grammar_cache
-from constrain.engine.lark import NamedGrammar
+from constrain.engine.lark import NamedGrammar, as_lark
 from constrain.filters.engine import ExLlamaV2EngineFilter, vocabulary_of
 
 if TYPE_CHECKING:
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 class ExLlamaV2GrammarFilter(ExLlamaV2EngineFilter):
-    """Restricts the output to the texts of a Lark grammar.
+    """Restricts the output to the texts of a grammar.
 
     Args:
         model: the model whose tokens are filtered.
         tokenizer: its tokenizer.
-        grammar: text of the grammar, in the notation of Lark.
+        grammar: text of the grammar, in Lark's notation, or in GBNF, which has ``::=``.
         start: the rule to begin with.
         grammars: the grammars for ``@name`` in it; see :func:`~constrain.engine.compile_lark`.
         special_tokens: names of special tokens, by the names of the terminals that are declared for them.
@@ -39,7 +39,7 @@ class ExLlamaV2GrammarFilter(ExLlamaV2EngineFilter):
     ) -> None:
         compiled = grammar_cache.compile(
             compile_lark,
-            grammar,
+            as_lark(grammar),
             vocabulary_of(tokenizer),
             start=start,
             grammars=grammars or {},

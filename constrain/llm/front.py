@@ -105,7 +105,7 @@ class LLM(AsyncMethods):
                 it cancels the request.
             json_schema: a JSON Schema, or a type (see :meth:`extract`); the output is a document that matches it.
             regex: a regular expression that matches the whole output, as a string or compiled.
-            grammar: a Lark grammar whose rule ``start`` derives the output.
+            grammar: a Lark grammar whose rule ``start`` derives the output, or a grammar in GBNF.
             grammars: further grammars, referred to as ``@name`` in ``grammar``; see
                 :func:`~constrain.engine.compile_lark`.
             choices: texts, one of which is the output.

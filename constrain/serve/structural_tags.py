@@ -6,7 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from constrain.engine import Vocabulary, lark_of_gbnf, lark_of_structural_tag
+from constrain.engine import Vocabulary, lark_of_structural_tag
+from constrain.engine.lark import as_lark
 from constrain.errors import LarkError, StructuralTagError
 from constrain.serve.errors import APIError, in_grammar
 from constrain.serve.formats import OutputFormat
@@ -49,6 +50,6 @@ def lark_text(grammar: str, at: str) -> str:
         APIError: it is malformed.
     """
     try:
-        return lark_of_gbnf(grammar) if "::=" in grammar else grammar
+        return as_lark(grammar)
     except LarkError as error:
         raise in_grammar(error, at) from error

@@ -5,12 +5,36 @@ from __future__ import annotations
 import pytest
 
 from constrain.engine import compile_lark, lark_of_gbnf
+from constrain.engine.lark import as_lark
 from constrain.errors import LarkError
 from constrain.testing import byte_vocabulary
 
 
 def accepts(grammar: str, text: str) -> bool:
     return compile_lark(lark_of_gbnf(grammar), byte_vocabulary()).accepts(text)
+
+
+@pytest.mark.parametrize(
+    "grammar",
+    [
+        'start: name " ::= " name\nname: /[a-z]+/',
+        'start: "a"\n// rules of GBNF have ::=',
+        "%import common.INT\nstart: INT",
+    ],
+)
+def test_grammars_of_lark_that_mention_the_sign_of_gbnf(grammar: str) -> None:
+    assert as_lark(grammar) is grammar
+
+
+@pytest.mark.parametrize(
+    "grammar", ['root ::= "a"', '# x\n  root::= "a"', 'a-1 ::= "b"\nroot\n  ::= "a"', "root ::= [a"]
+)
+def test_grammars_in_gbnf_are_recognised(grammar: str) -> None:
+    if grammar.endswith("[a"):
+        with pytest.raises(LarkError, match="not GBNF here"):
+            as_lark(grammar)
+    else:
+        assert as_lark(grammar) == lark_of_gbnf(grammar)
 
 
 ARITHMETIC = r"""

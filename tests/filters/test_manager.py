@@ -121,7 +121,7 @@ def test_the_built_in_filters_are_found_as_plugins(tokenizer: Any) -> None:
     assert infos["select"].origin.startswith("constrain")
     assert infos["select"].signature == "(options: Sequence[str], case_insensitive: bool = False)"
     assert isinstance(create("select", None, tokenizer, options=["a"]), ExLlamaV2SelectFilter)  # type: ignore[arg-type]
-    assert not broken()
+    assert not [plugin for plugin in broken() if plugin.origin == infos["select"].origin]
 
 
 def test_plugins_can_be_excluded(site: Site) -> None:
@@ -135,7 +135,8 @@ def test_plugins_can_be_excluded(site: Site) -> None:
 
 PROGRAM = """
 from constrain.filters import available, broken
-print([info.name for info in available() if info.origin == "acme"], [plugin.name for plugin in broken()])
+ours = "acme", "bad"  # whatever else is installed
+print(*([each.name for each in found if each.origin in ours] for found in (available(), broken())))
 """
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import lark
 
+from constrain.arguments import check_text
 from constrain.errors import LarkError
 
 _GRAMMAR = r"""
@@ -34,6 +35,20 @@ COMMENT: /#[^\n]*/
 %ignore COMMENT
 %ignore /\s+/
 """
+
+
+#: Begins a rule of GBNF, and nothing in Lark's notation, where rules have a colon.
+_RULE = re.compile(r"^\s*[a-zA-Z][\w-]*\s*::=", re.MULTILINE)
+
+
+def as_lark(text: str) -> str:
+    """Return a grammar in Lark's notation; one in GBNF, which has rules with ``::=``, is translated.
+
+    Raises:
+        LarkError: it is in GBNF, and malformed.
+    """
+    check_text("a grammar", text, LarkError)
+    return lark_of_gbnf(text) if _RULE.search(text) else text
 
 
 def lark_of_gbnf(text: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from constrain.engine.lark import lark_of_gbnf
+from constrain.engine.lark import as_lark
 from constrain.engine.structural_tags import fields
 from constrain.engine.structural_tags.expressions import Barriers, Expressions, any_of
 from constrain.engine.structural_tags.parameters import STYLES, parameters
@@ -106,7 +106,7 @@ class TagWriter:
     def grammar(self, node: _Node, at: str, barriers: Barriers) -> str:
         text = fields.text(node, "grammar", at)
         try:
-            return self.text.refer(lark_of_gbnf(text) if "::=" in text else text, f"{at}/grammar")
+            return self.text.refer(as_lark(text), f"{at}/grammar")
         except LarkError as error:
             raise StructuralTagError(str(error), f"{at}/grammar") from error
 

@@ -14,9 +14,9 @@ from constrain.engine import (
     compile_regex,
     compile_structural_tag,
     grammar_cache,
-    lark_of_gbnf,
 )
 from constrain.engine.grammar import WhitespacePolicy
+from constrain.engine.lark import as_lark
 from constrain.errors import GrammarError
 
 ConstraintKind: TypeAlias = Literal["json", "json_object", "regex", "choice", "grammar", "structural_tag"]
@@ -48,7 +48,7 @@ def compile_constraint(
     if kind == "choice":
         return grammar_cache.compile(compile_choices, _parsed(text), vocab)
     if kind == "grammar":
-        return grammar_cache.compile(compile_lark, lark_of_gbnf(text) if "::=" in text else text, vocab)
+        return grammar_cache.compile(compile_lark, as_lark(text), vocab)
     if kind == "structural_tag":
         return grammar_cache.compile(compile_structural_tag, _parsed(text), vocab)
     raise GrammarError(f"there is no kind of constraint {kind!r}; there are {', '.join(get_args(ConstraintKind))}")
