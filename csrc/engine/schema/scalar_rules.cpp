@@ -1,6 +1,7 @@
 #include "engine/schema/scalar_rules.h"
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
 
 #include "engine/automata/formats/formats.h"
@@ -40,6 +41,30 @@ AutomatonPtr numbers(const NumberCell& cell) {
     language = subtract(language, number_language(same));
   }
   return language;
+}
+
+std::string number_key(const NumberCell& cell) {
+  std::string key;
+  const auto add = [&](const Decimal& value) {
+    key += (value.negative ? '-' : '+') + value.digits + 'e' + std::to_string(value.exponent);
+  };
+  const auto add_all = [&](const std::vector<Decimal>& values) { std::ranges::for_each(values, add), key += ';'; };
+  const NumberRange& range = cell.range;
+  for (const std::optional<Bound>& bound : {range.lower, range.upper}) {
+    if (bound) add(bound->value), key += bound->exclusive ? 'x' : 'i';
+    key += ';';
+  }
+  for (const auto* values : {&range.multiples_of, &range.not_multiples_of, &cell.not_multiples_of, &cell.excluded})
+    add_all(*values);
+  if (cell.values) key += '=', add_all(*cell.values);
+  for (const uint32_t number : {uint32_t{range.integer}, uint32_t{cell.fractional}, range.max_digits_with_point,
+                                range.max_integer_digits, range.max_fraction_digits, range.max_exponent})
+    key += std::to_string(number) + ' ';
+  return key;
+}
+
+bool integers_only(const NumberCell& cell) {
+  return cell.values ? std::ranges::all_of(*cell.values, &Decimal::is_integer) : cell.range.integer;
 }
 
 Words words_of(bool integers) { return integers ? Words::integers : Words::spellings; }
@@ -129,21 +154,21 @@ void ScalarRules::add_numbers(const std::vector<NumberCell>& cells, std::vector<
     out.push_back(common(kKeys[i], [&] { return number_language(range); }, words_of(range.integer)));
     if (!range.integer) return;
   }
-  std::vector<AutomatonPtr> parts;
-  bool integers = true;
-  for (const NumberCell& cell : cells) {
-    if (plain(cell)) continue;
-    if (!cell.values) {
-      parts.push_back(numbers(cell));
-      integers &= cell.range.integer;
-      continue;
+  std::vector<NumberCell> others;
+  std::ranges::remove_copy_if(cells, std::back_inserter(others), plain);
+  if (others.empty()) return;
+  std::string key = "numbers ";
+  for (const NumberCell& cell : others) key += number_key(cell);
+  const auto make = [&] {
+    std::vector<AutomatonPtr> parts;
+    for (const NumberCell& cell : others) {
+      if (!cell.values) parts.push_back(numbers(cell));
+      for (const Decimal& value : cell.values.value_or(std::vector<Decimal>()))
+        parts.push_back(number_literal(value, cell.range.max_digits_with_point));
     }
-    for (const Decimal& value : *cell.values) {
-      parts.push_back(number_literal(value, cell.range.max_digits_with_point));
-      integers &= value.is_integer();
-    }
-  }
-  if (!parts.empty()) out.push_back(regular(unite(std::move(parts)), words_of(integers)));
+    return unite(std::move(parts));
+  };
+  out.push_back(shared(key, make, words_of(std::ranges::all_of(others, integers_only))));
 }
 
 void ScalarRules::add_strings(const std::vector<StringCell>& cells, std::vector<RuleId>& out) {

@@ -137,26 +137,23 @@ void TokenSet::remove(std::span<const TokenId> tokens) {
   own_ = true;
 }
 
-/// Turns a long list into bits.
-void TokenSet::shorten() {
+/// Turns a long list into bits. The arguments are those of the whole set.
+void TokenSet::shorten(uint32_t count, uint64_t hash) {
   if (tokens_.size() <= kFew) return;
-  auto all =
-      many_ ? std::make_shared<TokenBits>(*many_) : std::make_shared<TokenBits>(std::vector<uint32_t>(words_.size()));
-  for (const TokenId token : take_list()) all->add(token);
-  many_ = std::move(all);
+  std::vector<uint32_t> all = words_;
+  for (size_t i = 0; many_ && i < all.size(); ++i) all[i] |= many_->words[i];
+  many_ = std::make_shared<const TokenBits>(std::move(all), count, hash);
   own_ = true;
+  take_list();
 }
 
 /// Compares with a mask of the same size.
 bool TokenSet::equals(const Mask& mask) const {
-  if (mask.many == many_) return std::ranges::all_of(mask.tokens, [this](TokenId token) { return listed(token); });
-  std::vector<uint32_t> bits(words_.size());
-  mask.write(bits.data(), bits.size());
-  const auto has = [&](TokenId token) { return bits[static_cast<size_t>(token) / 32] >> (token % 32) & 1; };
-  if (!std::ranges::all_of(tokens_, has)) return false;
-  if (!many_) return true;
-  for (size_t i = 0; i < bits.size(); ++i) {
-    if (many_->words[i] & ~bits[i]) return false;
+  const auto has = [this](TokenId token) { return listed(token) || (many_ && many_->has(token)); };
+  if (!std::ranges::all_of(mask.tokens, has)) return false;
+  if (!mask.many || mask.many == many_) return true;
+  for (size_t i = 0; i < words_.size(); ++i) {
+    if (mask.many->words[i] & ~(words_[i] | (many_ ? many_->words[i] : 0))) return false;
   }
   return true;
 }
@@ -164,7 +161,6 @@ bool TokenSet::equals(const Mask& mask) const {
 MaskPtr MaskPool::intern(TokenSet& set) {
   static std::atomic<uint64_t> last_id{0};
   if (set.only_) return set.only_;
-  set.shorten();
   uint64_t hash = set.many_ ? set.many_->hash : 0;
   for (const TokenId token : set.tokens_) hash += TokenBits::hash_of(token);
   const auto count = static_cast<uint32_t>((set.many_ ? set.many_->count : 0) + set.tokens_.size());
@@ -176,6 +172,7 @@ MaskPtr MaskPool::intern(TokenSet& set) {
     if (!cached) expired = it;
     if (cached && cached->count == count && set.equals(*cached)) return cached;
   }
+  set.shorten(count, hash);
   auto made = std::make_shared<Mask>();
   made->id = ++last_id;
   made->count = count;

@@ -19,6 +19,8 @@ struct TokenBits {
   uint64_t hash = 0;  ///< sum of the tokens' hashes, so that it does not depend on the order of insertion
 
   explicit TokenBits(std::vector<uint32_t> bits);
+  TokenBits(std::vector<uint32_t> bits, uint32_t tokens, uint64_t sum)
+      : words(std::move(bits)), count(tokens), hash(sum) {}
 
   static uint64_t hash_of(TokenId token) { return weight(static_cast<size_t>(token) / 32) << (token % 32); }
 
@@ -77,7 +79,7 @@ class TokenSet {
   void unfold();
   bool listed(TokenId token) const { return words_[static_cast<size_t>(token) / 32] >> (token % 32) & 1; }
   std::vector<TokenId> take_list();
-  void shorten();
+  void shorten(uint32_t count, uint64_t hash);
   bool equals(const Mask& mask) const;
 
   MaskPtr only_;  // all of the set, as long as nothing but one mask was added
