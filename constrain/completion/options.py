@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from constrain.arguments import check_count, check_number
 from constrain.errors import ArgumentError
 from constrain.filters.combined import filters_of
-from constrain.generator.seeds_and_stops import key_of, split_stop_conditions
+from constrain.generator.arguments import key_of, split_stop_conditions
 from constrain.generator.settings import Settings, check_settings
 
 if TYPE_CHECKING:

@@ -13,12 +13,11 @@ from constrain.arguments import check_count, texts_of
 from constrain.errors import GenerationError
 from constrain.filters import ExLlamaV2Filter
 from constrain.filters.combined import filters_of
+from constrain.generator.arguments import check_event, check_parts, key_of
 from constrain.generator.hooks import ExLlamaV2PostSamplingHook, ExLlamaV2PostSamplingResult
 from constrain.generator.job import ExLlamaV2DynamicJob
-from constrain.generator.limits import check_event, check_parts
 from constrain.generator.prompt import PromptBatch, encode_prompts, split_embeddings
 from constrain.generator.sampler import ExLlamaV2Sampler
-from constrain.generator.seeds_and_stops import key_of
 from constrain.generator.settings import Settings, check_settings
 from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2Lora
 from constrain.runtime import Request, Runtime, SequenceState

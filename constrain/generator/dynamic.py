@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 
 from constrain.arguments import check_count, check_number, check_type
 from constrain.errors import ConstrainError, GenerationError
+from constrain.generator.arguments import check_event, check_parts
 from constrain.generator.job import ExLlamaV2DynamicJob
-from constrain.generator.limits import check_event, check_parts
 from constrain.generator.prompt import embeddings_of
 from constrain.generator.results import of_each
 from constrain.generator.settings import Settings
@@ -302,7 +302,7 @@ class ExLlamaV2DynamicGenerator:
                 results.append(job.report(event.update, *values, self.tokenizer, self.num_draft_tokens > 0))
                 if event.update.finish is not None:
                     del self._jobs[event.sequence]
-            elif event.stage == "prefill":
+            elif event.progress is not None:
                 done, total = event.progress
                 results.append(job.result("prefill", curr_progress=done, max_progress=total))
             else:

@@ -13,10 +13,10 @@ from constrain.arguments import check_count
 from constrain.errors import GenerationError
 from constrain.filters import combine
 from constrain.filters.combined import filters_of
+from constrain.generator.arguments import key_of, split_stop_conditions
 from constrain.generator.hooks import as_hook
 from constrain.generator.prompt import check_ids, embeddings_of
 from constrain.generator.results import end_keys, piece_keys, token_ids
-from constrain.generator.seeds_and_stops import key_of, split_stop_conditions
 from constrain.generator.settings import Settings, check_settings
 from constrain.model import ExLlamaV2Lora, ExLlamaV2MMEmbedding
 from constrain.runtime import Request, SequenceState

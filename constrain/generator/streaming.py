@@ -11,12 +11,11 @@ import torch
 
 from constrain.arguments import check_count, refused
 from constrain.errors import GenerationError
+from constrain.generator.arguments import check_event, split_stop_conditions
 from constrain.generator.base import ExLlamaV2BaseGenerator
 from constrain.generator.job import ExLlamaV2DynamicJob
-from constrain.generator.limits import check_event
 from constrain.generator.prompt import PromptBatch, check_ids, left_padding, prepend_embeddings
 from constrain.generator.results import joined, token_ids
-from constrain.generator.seeds_and_stops import split_stop_conditions
 from constrain.generator.settings import Settings
 from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2Lora, ExLlamaV2MMEmbedding
 from constrain.runtime import SequenceState

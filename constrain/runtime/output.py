@@ -135,11 +135,6 @@ class HeldText:
 
     def push(self, token: SampledToken, skip: int = 0) -> None:
         """Add a token, without the first ``skip`` characters of its text."""
-        whole = self._detokenizer.whole(token.id)
-        if whole is not None:
-            self.text += whole[skip:]
-            self.tokens.append(Held(token, len(self.text)))
-            return
         if not self._detokenizer.is_part(token.id):
             self._add(self._detokenizer.flush())
         text = self._detokenizer.push(token.id)[skip:]

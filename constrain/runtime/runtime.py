@@ -53,17 +53,14 @@ class Event(NamedTuple):
     """Progress of a sequence in a step.
 
     Attributes:
-        sequence: the sequence.
-        stage: ``"started"``: it left the queue; ``"prefill"``: a chunk of its prompt is cached; ``"streaming"``: a
-            token was sampled.
-        update: the outcome of the token.
+        sequence: the sequence, which left the queue, if neither of the following is given.
+        update: the outcome of a token that was sampled.
         progress: number of prompt tokens that are cached, and number that have to be.
     """
 
     sequence: SequenceState
-    stage: str
     update: Update | None = None
-    progress: tuple[int, int] = (0, 0)
+    progress: tuple[int, int] | None = None
 
 
 class Runtime:
@@ -283,10 +280,10 @@ class Runtime:
     def step(self) -> list[Event]:
         """Start sequences that fit, prefill chunks of prompts, and decode one or more tokens of each sequence."""
         with self.lock:
-            events = [Event(sequence, "started") for sequence in self.scheduler.start(self._start)]
+            events = [Event(sequence) for sequence in self.scheduler.start(self._start)]
             waiting = [each for each in self.scheduler.running if not each.is_prefilled]
             computed = self._prefill.step(waiting, self.decode_loop.proposer)
-            events += [Event(each, "prefill", progress=_progress(each)) for each in computed]
+            events += [Event(each, progress=_progress(each)) for each in computed]
             running = self.scheduler.running
             ready = [each for each in running if each.is_prefilled] if waiting else [*running]
             for sequence, update in self._particles.step(ready, self.decode_loop.step):
@@ -295,7 +292,7 @@ class Runtime:
                     self._release(sequence)
                     _log_finish(sequence, update.finish)
                 self._deliver(sequence, update)
-                events.append(Event(sequence, "streaming", update))
+                events.append(Event(sequence, update))
             return events
 
     def _deliver(self, sequence: SequenceState, update: Update) -> None:

@@ -74,7 +74,7 @@ def test_higher_priorities_start_first(make: Make) -> None:
     names = {handle.sequence: name for name, handle in handles.items()}
     order = []
     while runtime.has_work:
-        order += [names[event.sequence] for event in runtime.step() if event.stage == "started"]
+        order += [names[event.sequence] for event in runtime.step() if event.update is event.progress is None]
     assert order == ["d", "b", "a", "c"]
 
 
@@ -86,7 +86,7 @@ def test_a_request_is_overtaken_as_often_as_it_allows(make: Make) -> None:
     names = {each.sequence: name for name, each in zip("fb01234", (first, big, *small), strict=True)}
     order = []
     while runtime.has_work:
-        order += [names[event.sequence] for event in runtime.step() if event.stage == "started"]
+        order += [names[event.sequence] for event in runtime.step() if event.update is event.progress is None]
     assert "".join(order) == "f01b234" and big.sequence.skips == 2
 
 
