@@ -225,7 +225,7 @@ class BatchSampler:
         with torch.inference_mode():
             logprobs = raw[: len(rows), : self.width].log_softmax(dim=-1)
             tokens = self._runner.sampled[: len(rows), None].clamp(min=0)
-            likely, ids = logprobs.topk(min(count, self.width))
+            likely, ids = logprobs.topk(max(1, min(count, self.width)))
             own = logprobs.gather(1, tokens)[:, 0]
         kept = raw if any(row.raw for row in rows) else None
         return reported._replace(raw=kept, logprobs=own, likely_ids=ids, likely_logprobs=likely)
