@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from constrain.cli.counted import counted
+from constrain.cli.heap import freeze_heap
 from constrain.cli.interrupt import Interrupt
 from constrain.cli.options import (
     GpuOptions,
@@ -241,12 +242,14 @@ def _model(model_dir: Path | None, jobs: int | None, calibration_file: Path | No
     from constrain.extract import Calibration
     from constrain.runs import LazyModel
 
-    calibration = Calibration.of(calibration_file)
+    calibration, context = Calibration.of(calibration_file), click.get_current_context()
 
     def load() -> LLM:
         from constrain.llm import load
 
-        return load(model_dir, max_batch_size=jobs, calibration=calibration, images=None, **gpus)
+        llm = load(model_dir, max_batch_size=jobs, calibration=calibration, images=None, **gpus)
+        freeze_heap(context)
+        return llm
 
     return LazyModel.open(model_dir or built_in(), load, calibration)
 

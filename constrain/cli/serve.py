@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from constrain.cli.heap import freeze_heap
 from constrain.cli.options import GpuOptions, gpu_options
 
 if TYPE_CHECKING:
@@ -110,6 +111,7 @@ def serve(
     except ImportError as error:
         raise click.ClickException(f"{error}; pip install constrain-lm[serve]") from error
     models = _models(model_dirs, loras, tool_form, max_seq_len, cache_tokens, images, gpus)
+    freeze_heap(click.get_current_context())
     limits = ServerSettings(
         api_keys, max_requests, timeout, max_stored_characters=max_stored_characters, fetch_images=fetch_images
     )

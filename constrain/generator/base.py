@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 
 import torch
 
-from constrain.arguments import check_count, texts_of
+from constrain.arguments import check_count, check_type, texts_of
 from constrain.errors import GenerationError
 from constrain.filters import ExLlamaV2Filter
 from constrain.filters.combined import filters_of
-from constrain.generator.arguments import check_event, check_parts, key_of
+from constrain.generator.arguments import check_event, key_of
 from constrain.generator.hooks import ExLlamaV2PostSamplingHook, ExLlamaV2PostSamplingResult
 from constrain.generator.job import ExLlamaV2DynamicJob
 from constrain.generator.prompt import PromptBatch, encode_prompts, split_embeddings
@@ -33,6 +33,13 @@ __all__ = [
 ]
 
 Prompt = TypeVar("Prompt", str, list[str])
+
+
+def check_parts(model: ExLlamaV2, cache: ExLlamaV2CacheBase, tokenizer: ExLlamaV2Tokenizer) -> None:
+    """Raise :class:`ArgumentError` if the model, cache or tokenizer is of the wrong type."""
+    check_type("model", model, ExLlamaV2, "an ExLlamaV2")
+    check_type("cache", cache, ExLlamaV2CacheBase, "an ExLlamaV2Cache")
+    check_type("tokenizer", tokenizer, ExLlamaV2Tokenizer, "an ExLlamaV2Tokenizer")
 
 
 class ExLlamaV2BaseGenerator:

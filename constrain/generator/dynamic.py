@@ -11,7 +11,8 @@ from typing import Any, TypeAlias
 
 from constrain.arguments import check_count, check_number, check_type
 from constrain.errors import ConstrainError, GenerationError
-from constrain.generator.arguments import check_event, check_parts
+from constrain.generator.arguments import check_event
+from constrain.generator.base import check_parts
 from constrain.generator.job import ExLlamaV2DynamicJob
 from constrain.generator.prompt import embeddings_of
 from constrain.generator.results import of_each

@@ -113,7 +113,6 @@ class HeldText:
         self.text = ""
         self.tokens: list[Held] = []
         self._open = 0
-        self._searches = bool(self._stop or self._banned)
 
     def copy(self) -> HeldText:
         """Return an independent copy."""
@@ -128,7 +127,7 @@ class HeldText:
         With stop or banned strings, most tokens can: no such string occurs or begins in their text.
         """
         text = None if self.tokens else self._detokenizer.whole(token)
-        if text is None or not self._searches:
+        if text is None or not (self._stop or self._banned):
             return text
         lower = _lower(text) if self._banned else ""
         return None if _touches(text, self._stop) or _touches(lower, self._banned) else text
@@ -145,8 +144,6 @@ class HeldText:
 
     def search(self, stop: bool) -> Stop | Banned | None:
         """Find a banned string in the held text or, with ``stop``, a stop string with no banned string before it."""
-        if not self._searches:
-            return None
         ending = _leftmost(self.text, self._stop) if stop else None
         before = self.text[: ending[0]] if ending else self.text
         excluded = _leftmost(_lower(before), self._banned) if self._banned else None
@@ -156,8 +153,6 @@ class HeldText:
 
     def undecided(self, stop: bool) -> bool:
         """Return whether a character is incomplete, or a banned (with ``stop``, also a stop) string may have begun."""
-        if not self._searches:
-            return not self._detokenizer.complete
         if not self._detokenizer.complete or (self._banned and _may_begin(_lower(self.text), self._banned)):
             return True
         return stop and _may_begin(self.text, self._stop)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gc
 import json
 import math
 import os
@@ -72,6 +73,20 @@ def test_a_line_for_each_file(folder: Path, tiny_dir: Path) -> None:
     first, second = rows(result.stdout)
     check(first, "one.txt")
     check(second, "two.txt")
+
+
+def test_garbage_collections_leave_out_the_model(folder: Path, tiny_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every full collection would stall the batch for as long as it takes to go through the model and torch."""
+    counts, freeze = [], gc.freeze
+
+    def watched() -> None:
+        freeze()
+        counts.append(gc.get_freeze_count())
+
+    monkeypatch.setattr(gc, "freeze", watched)
+    assert run(tiny_dir, "--schema", "schema.json", "one.txt").exit_code == 0
+    assert len(counts) == 1 and counts[0] > 10_000
+    assert gc.get_freeze_count() == 0, "what there is after the command is collected again"
 
 
 def test_confidence_is_written_where_it_is_asked_for(folder: Path, tiny_dir: Path) -> None:

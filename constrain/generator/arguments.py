@@ -1,0 +1,46 @@
+"""Validation of the arguments of requests, which needs no torch: abort events, seeds and stop conditions."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Collection
+from typing import Any
+
+from constrain.arguments import check_count, refused
+
+_KEY_BITS = 63
+
+
+def check_event(event: threading.Event | None) -> None:
+    """Raise :class:`ArgumentError` if ``event`` lacks ``is_set`` or ``clear``; any class that has both is accepted."""
+    if event is not None and not (hasattr(event, "is_set") and hasattr(event, "clear")):
+        raise refused("abort_event", event, "a threading.Event")
+
+
+def key_of(seed: int | None) -> int:
+    """Return the key of the random numbers of a seed, drawn from Python's ``random`` for ``None``.
+
+    Raises:
+        ArgumentError: the seed is not an integer.
+    """
+    if seed is None:
+        return random.getrandbits(_KEY_BITS)
+    check_count("seed", seed, minimum=None)
+    return int(seed) % (1 << _KEY_BITS)
+
+
+def split_stop_conditions(conditions: Collection[Any] | None) -> tuple[frozenset[int], list[str]]:
+    """Split stop conditions into token ids and strings.
+
+    Raises:
+        ArgumentError: a condition is neither an id nor a string, or is an empty string.
+    """
+    if conditions is not None and not isinstance(conditions, (list, tuple, set, frozenset)):
+        raise refused("stop conditions", conditions, "a list, tuple or set")
+    tokens = frozenset(each for each in conditions or () if isinstance(each, int))
+    strings = [each for each in conditions or () if isinstance(each, str)]
+    for each in conditions or ():
+        if not isinstance(each, (int, str)) or each == "":
+            raise refused("a stop condition", each, "an id, or a text that is not empty")
+    return tokens, strings
