@@ -16,6 +16,8 @@ from collections.abc import Iterable, Sequence
 from time import perf_counter, sleep
 from typing import TypeAlias
 
+import torch
+
 from constrain.engine.advance import Workers
 from constrain.filters.adapter import new_step
 from constrain.kernels.graphs import Event as DeviceEvent
@@ -343,14 +345,19 @@ def _token(sequence: SequenceState, sampled: SampledBatch, place: int) -> Sample
     request, count = sequence.request, sequence.request.return_top_tokens
     token = SampledToken(sampled.tokens[place], sampled.probabilities[place])
     if count and sampled.top is not None:
-        token.top = sampled.top.of(place, count)
+        ids, probabilities = sampled.top[place]
+        token.top = _first(ids, count), _first(probabilities, count)
     if request.return_logits:
         logits = sampled.raw if request.raw_logits else sampled.final
         token.logits = None if logits is None else logits[place]
     if request.return_logprobs is not None and sampled.logprobs is not None and token.id >= 0:
-        values, ids, likely = sampled.logprobs
-        token.logprob = values[place]
-        token.top_logprobs = list(zip(ids[place], likely[place], strict=True))[: request.return_logprobs]
+        token.logprob, likely = sampled.logprobs[place]
+        token.top_logprobs = likely[: request.return_logprobs]
     if request.hook is not None and sampled.final is not None:
         token.final_logits = sampled.final[place]
     return token
+
+
+def _first(values: torch.Tensor, count: int) -> torch.Tensor:
+    """Return the first values of the last dimension; those of other rows may be more."""
+    return values if values.shape[-1] == count else values[..., :count]

@@ -86,35 +86,15 @@ class Reported(NamedTuple):
     choices: torch.Tensor | None = None
 
 
-class TopRows(NamedTuple):
-    """The most likely tokens and their probabilities, each ``[1, 1, k]`` by row."""
-
-    ids: Sequence[torch.Tensor]
-    probabilities: Sequence[torch.Tensor]
-
-    def of(self, row: int, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the first ``count`` of a row."""
-        ids, probabilities = self.ids[row], self.probabilities[row]
-        return (ids, probabilities) if ids.shape[-1] == count else (ids[..., :count], probabilities[..., :count])
-
-
-class Logprobs(NamedTuple):
-    """Log probabilities by the model alone: of each sampled token, and of the most likely tokens by row."""
-
-    sampled: list[float]
-    likely_ids: list[list[int]]
-    likely: list[list[float]]
-
-
 class SampledBatch(NamedTuple):
     """Sampled tokens on the host, with what was requested besides.
 
     Attributes:
         tokens: the token of each row, -1 if none could be sampled.
         probabilities: of the tokens.
-        top: the most likely tokens.
+        top: by row, the most likely tokens and their probabilities, each ``[1, 1, k]``.
         raw, final: the logits of each row, ``[1, 1, padded vocabulary]``, see :class:`Reported`.
-        logprobs: log probabilities by the model alone.
+        logprobs: by row, the log probability of the token by the model alone, and the most likely tokens with theirs.
         masses: the sums and choices of :class:`Reported`, by row.
         states: ``[rows, hidden]``, the input of the head, if confidence was requested and only the logits of few tokens
             were computed.
@@ -122,10 +102,10 @@ class SampledBatch(NamedTuple):
 
     tokens: list[int]
     probabilities: list[float]
-    top: TopRows | None
+    top: Sequence[tuple[torch.Tensor, torch.Tensor]] | None
     raw: Sequence[torch.Tensor] | None
     final: Sequence[torch.Tensor] | None
-    logprobs: Logprobs | None
+    logprobs: Sequence[tuple[float, list[tuple[int, float]]]] | None
     masses: tuple[list[list[float]], npt.NDArray[np.float32]] | None
     states: torch.Tensor | None
 
@@ -166,12 +146,12 @@ class Sampled:
         return SampledBatch(
             self._tokens.tolist(),
             self._probabilities.tolist(),
-            None if ids is None or probabilities is None else TopRows(_by_row(ids), _by_row(probabilities)),
+            None if ids is None or probabilities is None else [*zip(_by_row(ids), _by_row(probabilities), strict=True)],
             None if raw is None else _by_row(raw),
             None if final is None else _by_row(final),
             None
             if logprobs is None or likely_ids is None or likely is None
-            else Logprobs(logprobs.tolist(), likely_ids.tolist(), likely.tolist()),
+            else _logprobs(logprobs, likely_ids, likely),
             None if sums is None or choices is None else (sums.tolist(), choices.numpy()),
             self._states,
         )
@@ -395,6 +375,13 @@ def _few_allowed(rows: Sequence[SamplingRow], width: int) -> list[Sequence[int]]
 def _by_row(values: torch.Tensor) -> Sequence[torch.Tensor]:
     """Return views ``[1, 1, n]`` of the rows of ``[rows, n]``, the shape in which generators return them."""
     return values[:, None, None].unbind(0)
+
+
+def _logprobs(
+    own: torch.Tensor, ids: torch.Tensor, likely: torch.Tensor
+) -> list[tuple[float, list[tuple[int, float]]]]:
+    pairs = [[*zip(*row, strict=True)] for row in zip(ids.tolist(), likely.tolist(), strict=True)]
+    return [*zip(own.tolist(), pairs, strict=True)]
 
 
 def _to_host(values: torch.Tensor) -> torch.Tensor:
