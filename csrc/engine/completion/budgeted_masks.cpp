@@ -26,7 +26,8 @@ struct WalkedEnough {};
 constexpr uint64_t kNear = 32;
 constexpr size_t kMany = 4096;
 
-/// Most nodes of the trie of tokens that leave a counted text, which are walked.
+/// Most nodes of the trie of tokens that leave a counted text, which are walked; or that one of many stacks walks
+/// first.
 constexpr size_t kMaxLeaving = 16'384;
 
 /// Most bytes that a character may still need.
@@ -92,7 +93,7 @@ BudgetedMasks::BudgetedMasks(const CompiledGrammar& grammar)
       one_for_each_byte_(grammar.bytes_bound_tokens()) {
   walk_.registers().only_endings = true;
   walk_.store().set_max_work(kMoreWork * grammar.limits().max_work);
-  walk_.admits = [this](std::span<const StackTop> tops) { return admits(tops); };
+  walk_.admits = [this](std::span<const StackTop> tops, const Configuration* all) { return admits(tops, all); };
 }
 
 std::shared_ptr<BudgetedMasks> BudgetedMasks::shared(const CompiledGrammar& grammar) {
@@ -564,12 +565,12 @@ std::optional<StackTop> BudgetedMasks::any_text(const StackTop& top, std::vector
 }
 
 /// Decides about the stack tops after a token by their bytes, or admits them until `measure_pending`.
-bool BudgetedMasks::admits(std::span<const StackTop> tops) {
+bool BudgetedMasks::admits(std::span<const StackTop> tops, const Configuration* all) {
   judged_ += tops.size();
   if (work() > most_work_) throw WalkedEnough();
   if (tops.size() > 1 || tops.front() != last_) {
-    std::vector<StackTop> all(tops.begin(), tops.end());
-    last_after_ = walk_.store().make(all);
+    tops_.assign(tops.begin(), tops.end());
+    last_after_ = all ? all : walk_.store().make(tops_);
     last_need_ = bound(*last_after_);
     last_ = tops.size() == 1 ? std::optional(tops.front()) : std::nullopt;
   }

@@ -99,7 +99,7 @@ class BudgetedMasks final : public SharedStage {
   void forget();
   Trie select(const std::vector<TokenId>& tokens) const;
   MaskPtr listed(const Configuration& from);
-  bool admits(std::span<const StackTop> tops);
+  bool admits(std::span<const StackTop> tops, const Configuration* all);
   bool fits(const Need& need);
   void measure_pending();
   Need bound(const Configuration& at);

@@ -7,9 +7,10 @@ namespace constrain {
 std::optional<uint64_t> CompletionBounds::to_spare(const Configuration& from, uint64_t budget) {
   if (!grammar_.bytes_bound_tokens()) return std::nullopt;
   const uint64_t on_top = grammar_.max_on_top(grammar_.counters().built.load());
+  if (on_top > budget) return std::nullopt;
   for (Cache* cache : {&any_, &measured_}) {
-    const uint64_t most = add_lengths(of(from, *cache).after, on_top);
-    if (most <= budget) return budget - most;
+    const uint64_t most = of(from, *cache, budget - on_top).after;
+    if (most <= budget - on_top) return budget - on_top - most;
   }
   return std::nullopt;
 }
@@ -23,7 +24,8 @@ uint64_t CompletionBounds::on_top(const StackTop& top) {
   return add_lengths(grammar_.max_waiting(top.state), add_lengths(of(**inside, any_).now, own));
 }
 
-const FrameBounds& CompletionBounds::of(const Configuration& configuration, Cache& cache) const {
+/// Bounds all stacks; some of them, if any needs more than `limit` after a token.
+FrameBounds CompletionBounds::of(const Configuration& configuration, Cache& cache, uint64_t limit) const {
   if (const auto it = cache.find(&configuration); it != cache.end()) return it->second;
   // Stacks may be thousands of frames high: an explicit work list visits each node once, parents first.
   std::vector<const Configuration*> pending{&configuration};
@@ -34,6 +36,7 @@ const FrameBounds& CompletionBounds::of(const Configuration& configuration, Cach
     for (const StackTop& top : at->tops()) {
       const auto bounds = find(top, cache, pending);
       if (bounds) all = {std::max(all.now, bounds->now), std::max(all.after, bounds->after)};
+      if (all.after > limit) return all;
     }
     if (pending.size() > before) continue;
     cache[at] = all;

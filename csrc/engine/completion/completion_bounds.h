@@ -35,7 +35,7 @@ class CompletionBounds {
 
   std::optional<FrameBounds> find(const StackTop& top, const Cache& cache,
                                   std::vector<const Configuration*>& missing) const;
-  const FrameBounds& of(const Configuration& configuration, Cache& cache) const;
+  FrameBounds of(const Configuration& configuration, Cache& cache, uint64_t limit = kInfinite) const;
 
   const CompiledGrammar& grammar_;
   Cache any_;       // for any states of the frames

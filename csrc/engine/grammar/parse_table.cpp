@@ -1,19 +1,13 @@
 #include "engine/grammar/parse_table.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "engine/base/deadline.h"
 #include "engine/base/errors.h"
 
 namespace constrain {
-
-namespace {
-
-/// Approximate memory of a state and its entry in the index.
-constexpr size_t kStateBytes = 120;
-
-}  // namespace
 
 ParseTable::ParseTable(Grammar grammar, TokenSizes tokens, const Limits& limits)
     : grammar_(std::move(grammar)), tokens_(tokens), limits_(limits) {
@@ -35,7 +29,7 @@ void ParseTable::begin() {
   }
   const auto lock = this->lock();
   slots_.clear();
-  ids_.clear();
+  places_.emplace().intern({});  // kDone
   varieties_.clear();
   auto* done = new (rows_.allocate<Row>(1)) Row;
   done->accepting = true;
@@ -44,18 +38,20 @@ void ParseTable::begin() {
 }
 
 StateId ParseTable::intern(RuleId rule, Local local) const {
-  const auto state = static_cast<StateId>(slots_.size());
-  const auto [entry, added] = ids_.try_emplace({rule, local}, state);
-  if (!added) return entry->second;
+  const std::array place{rule, static_cast<uint32_t>(local), static_cast<uint32_t>(local >> 32)};
+  const StateId state = places_->intern(place);
+  if (state < slots_.size()) return state;
   if (state >= std::min<uint64_t>(limits_.max_states, slots_.kCapacity)) {
-    ids_.erase(entry);
     throw ResourceLimit("max_states", limits_.max_states, "while matching");
   }
-  memory_.add(kStateBytes);
-  Slot& slot = slots_.grow();
-  slot.rule = grammar_.rules[rule].get();
-  slot.id = rule;
-  slot.local = local;
+  // Earlier places may have no slot yet, if memory ran out.
+  for (size_t next = slots_.size(); next <= state; ++next) {
+    const std::span<const uint32_t> at = (*places_)[static_cast<uint32_t>(next)];
+    Slot& slot = slots_.grow();
+    slot.rule = grammar_.rules[at[0]].get();
+    slot.id = at[0];
+    slot.local = Local{at[2]} << 32 | at[1];
+  }
   return state;
 }
 

@@ -3,8 +3,8 @@
 
 #include <atomic>
 #include <memory>
-#include <memory_resource>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/base/arena.h"
+#include "engine/base/interner.h"
 #include "engine/base/memory_account.h"
 #include "engine/base/stable_vector.h"
 #include "engine/grammar/limits.h"
@@ -146,16 +147,6 @@ class ParseTable {
     std::atomic<const Row*> row{nullptr};
     enum class Final : uint8_t { unknown, no, yes } final = Final::unknown;
   };
-  struct Place {
-    RuleId rule;
-    Local local;
-    bool operator==(const Place&) const = default;
-  };
-  struct PlaceHash {
-    size_t operator()(const Place& place) const {
-      return (place.local ^ place.rule * 0x9E3779B97F4A7C15ull) * 0xBF58476D1CE4E5B9ull >> 8;
-    }
-  };
 
   /// Prepares the rules, and restarts the numbering of states.
   void begin();
@@ -178,8 +169,7 @@ class ParseTable {
   mutable MemoryShare memory_;          // memory of the rows and the states
   mutable Arena rows_;
   mutable StableVector<Slot> slots_;
-  mutable std::pmr::monotonic_buffer_resource index_;
-  mutable std::pmr::unordered_map<Place, StateId, PlaceHash> ids_{&index_};
+  mutable std::optional<SequenceInterner> places_;  // the rules and their own states, by number
   mutable std::unordered_map<RuleId, uint64_t> varieties_;
   mutable std::unique_ptr<RuleBounds> bounds_;
   mutable std::atomic<uint64_t> row_count_{0};

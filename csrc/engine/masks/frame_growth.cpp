@@ -18,7 +18,7 @@ FrameGrowth walk_growth(const CompiledGrammar& grammar, const StackTop& top) {
   FrameGrowth made;
   const uint64_t before = grammar.remaining(top.state, top.reg);
   StackTop last{kDone, 0, nullptr};
-  walk.admits = [&](std::span<const StackTop> tops) {
+  walk.admits = [&](std::span<const StackTop> tops, const Configuration*) {
     for (const StackTop& after : tops) {
       if (after == last) continue;
       last = after;

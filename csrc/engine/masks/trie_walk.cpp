@@ -296,23 +296,25 @@ uint32_t TrieWalk::skip(const Trie& trie, const Level& above, uint32_t node) {
   return next < 0 ? above.node_end : (*above.jumps)[next];
 }
 
-/// Appends the successors of a level's stack tops on a byte.
-void TrieWalk::step(const Level& above, uint8_t byte) {
+/// Appends the successors of a level's stack tops on a byte. Returns their configuration if they were merged.
+const Configuration* TrieWalk::step(const Level& above, uint8_t byte) {
   tops_.resize(above.end);
   if (above.row) {
     stepper_.step(above.top, byte, tops_);
   } else {
     for (size_t k = above.begin; k < above.end; ++k) stepper_.step(tops_[k], byte, tops_);
   }
-  if (tops_.size() - above.end <= kMergeAbove) return;
+  if (tops_.size() - above.end <= kMergeAbove) return nullptr;
   merged_.assign(tops_.begin() + static_cast<ptrdiff_t>(above.end), tops_.end());
-  const auto kept = store_.make(merged_)->tops();
+  const Configuration* all = store_.make(merged_);
+  const auto kept = all->tops();
   tops_.resize(above.end);
   tops_.insert(tops_.end(), kept.begin(), kept.end());
+  return all;
 }
 
-void TrieWalk::take(const Trie& trie, uint32_t node, std::span<const StackTop> tops) {
-  if (trie.token[node] != kNoToken && (!admits || admits(tops))) trie.append_tokens(node, tokens);
+void TrieWalk::take(const Trie& trie, uint32_t node, std::span<const StackTop> tops, const Configuration* all) {
+  if (trie.token[node] != kNoToken && (!admits || admits(tops, all))) trie.append_tokens(node, tokens);
 }
 
 /// Lists the tokens from a node on, if a guard there depended on more than descriptions tell.
@@ -378,13 +380,13 @@ void TrieWalk::walk(const Trie& trie, uint32_t child, size_t base) {
       ++node;
       continue;
     }
-    step(above, byte);
+    const Configuration* all = step(above, byte);
     note_undecided(trie, node);
     if (tops_.size() == above.end) {
       node = skip(trie, above, node);
       continue;
     }
-    take(trie, node, std::span(tops_).subspan(above.end));
+    take(trie, node, std::span(tops_).subspan(above.end), all);
     if (is_known(trie, node, above)) {
       node += trie.size[node];
       continue;

@@ -78,8 +78,9 @@ class TrieWalk {
   const ConfigurationStore& store() const { return store_; }
   Registers& registers() { return registers_; }
 
-  /// Filter on the stack tops after a token; null: all tokens are collected.
-  std::function<bool(std::span<const StackTop>)> admits;
+  /// Filter on the stack tops after a token, which are those of a configuration if that is not null; empty: all tokens
+  /// are collected.
+  std::function<bool(std::span<const StackTop>, const Configuration*)> admits;
 
   /// Where `admits` is set: tokens with a guard whose outcome depends on more than descriptions tell.
   std::vector<TokenId> undecided;
@@ -122,8 +123,8 @@ class TrieWalk {
   void go_inside(uint8_t byte, Level& made) const;
   ByteSet likely_bytes(const Level& level) const;
   bool move_alone(const Row& row, uint8_t byte, StackTop& top);
-  void step(const Level& above, uint8_t byte);
-  void take(const Trie& trie, uint32_t node, std::span<const StackTop> tops);
+  const Configuration* step(const Level& above, uint8_t byte);
+  void take(const Trie& trie, uint32_t node, std::span<const StackTop> tops, const Configuration* all = nullptr);
   void note_undecided(const Trie& trie, uint32_t node);
   bool drop_at_boundary(size_t begin);
   void collect(const Configuration& configuration, ByteSet& bytes);
