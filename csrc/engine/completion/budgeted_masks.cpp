@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/base/bits.h"
 #include "engine/base/errors.h"
 #include "engine/masks/frame_growth.h"
 #include "engine/text/utf8.h"
@@ -173,11 +174,12 @@ MaskPtr BudgetedMasks::leaving_at_once(const Configuration& from, uint64_t budge
 
 /// Selects some tokens of the vocabulary's trie.
 Trie BudgetedMasks::select(const std::vector<TokenId>& tokens) const {
-  std::vector<uint32_t> nodes;
-  for (const TokenId token : tokens) nodes.push_back(grammar_.vocabulary().node(token));
-  std::ranges::sort(nodes);
-  nodes.erase(std::ranges::unique(nodes).begin(), nodes.end());
-  return grammar_.vocabulary().trie().select(nodes);
+  const Trie& trie = grammar_.vocabulary().trie();
+  std::vector<uint32_t> wanted((trie.nodes() + 31) / 32), nodes;
+  for (const TokenId token : tokens) bits::set(wanted.data(), grammar_.vocabulary().node(token));
+  const auto word = [&](size_t i) { return wanted[i]; };
+  bits::for_each(wanted.size(), word, [&](size_t node) { nodes.push_back(static_cast<uint32_t>(node)); });
+  return trie.select(nodes);
 }
 
 BudgetedMasks::Made BudgetedMasks::find_or_make(const Configuration& from, uint64_t budget) {
@@ -470,26 +472,25 @@ std::optional<BudgetedMasks::UsualText> BudgetedMasks::usual_text(const Configur
 /// become a known name does. False if that takes long.
 bool BudgetedMasks::list_unlike(const Configuration& from, std::vector<TokenId>& unlike) {
   const Trie& trie = grammar_.vocabulary().trie();
-  const Restore exact(walk_.registers().only_endings, false);
-  const Restore all(walk_.admits, {});
+  thread_local WalkScratch scratch;
+  TrieWalk walk(grammar_, scratch);
   bool few = true;
   for (const StackTop& top : from.tops()) {
     const StateId usual = grammar_.row(top.state).usual;
     if (usual == top.state) continue;
-    forget();
-    walk_.differing.clear(), walk_.boundary_nodes.clear();
+    walk.tokens.clear(), walk.differing.clear(), walk.boundary_nodes.clear();
     if (usual == kDone) {
-      walk_.run_alone(trie, top, top.parent_depth());
+      walk.run_alone(trie, top, top.parent_depth());
     } else {
-      few &= walk_.run_beside(trie, top.state, usual, top.reg, top.parent_depth(), trie.nodes() / 8);
+      few &= walk.run_beside(trie, top.state, usual, top.reg, top.parent_depth(), trie.nodes() / 8);
     }
-    unlike.insert(unlike.end(), walk_.tokens.begin(), walk_.tokens.end());
-    unlike.insert(unlike.end(), walk_.differing.begin(), walk_.differing.end());
-    for (const uint32_t node : walk_.boundary_nodes) {
+    unlike.insert(unlike.end(), walk.tokens.begin(), walk.tokens.end());
+    unlike.insert(unlike.end(), walk.differing.begin(), walk.differing.end());
+    for (const uint32_t node : walk.boundary_nodes) {
       for (uint32_t below = node + 1; below < node + trie.size[node]; ++below) trie.append_tokens(below, unlike);
     }
   }
-  forget();
+  walk_.visited += walk.visited;
   return few;
 }
 
