@@ -152,10 +152,10 @@ bool TokenSet::equals(const Mask& mask) const {
   const auto has = [this](TokenId token) { return listed(token) || (many_ && many_->has(token)); };
   if (!std::ranges::all_of(mask.tokens, has)) return false;
   if (!mask.many || mask.many == many_) return true;
-  for (size_t i = 0; i < words_.size(); ++i) {
-    if (mask.many->words[i] & ~(words_[i] | (many_ ? many_->words[i] : 0))) return false;
-  }
-  return true;
+  const std::vector<uint32_t>& own = many_ ? many_->words : words_;
+  uint32_t beyond = 0;  // without an early end, which compilers make no vectors of
+  for (size_t i = 0; i < words_.size(); ++i) beyond |= mask.many->words[i] & ~(words_[i] | own[i]);
+  return beyond == 0;
 }
 
 MaskPtr MaskPool::intern(TokenSet& set) {
