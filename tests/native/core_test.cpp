@@ -162,7 +162,9 @@ size_t walk_within_bounds(const CompiledGrammar& grammar, uint32_t seed) {
   for (int step = 0; step < 40; ++step) {
     const MaskPtr mask = MaskBuilder::mask(grammar, *text.at);
     // Less than a text needs never suffices.
-    const auto exceeds = [&](const Configuration* at) { return bounds.to_spare(*text.at, costs.of(at) - 1).has_value(); };
+    const auto exceeds = [&](const Configuration* at) {
+      return bounds.to_spare(*text.at, costs.of(at) - 1).has_value();
+    };
     cached += bounds.to_spare(*text.at, kInfinite - 1).has_value();
     CHECK(text.at->accepting || !exceeds(text.at));
     std::vector<uint32_t> allowed(grammar.vocabulary().mask_words());
