@@ -78,6 +78,11 @@ class Update(NamedTuple):
     finish: Finish | None = None
     particles: Sequence[Output] = ()
 
+    @property
+    def num_tokens(self) -> int:
+        """Number of tokens that are released."""
+        return len(self.released.tokens)
+
     def joined(self, later: Update) -> Update | None:
         """Return one update in place of this and the next; ``None`` if the two have to be told apart."""
         if self.finish is not None or self.suppressed is not None or later.suppressed is not None:

@@ -57,22 +57,24 @@ class Handle:
     def push(self, update: Update) -> None:
         """Add an update; called by the runtime."""
         # In this order: once a reader sees a finished output, all updates must be in the queue.
-        self._updates.append(self._with_unread(update))
+        self._add_unread(update)
         self.output.add(update)
         self._notify()
 
-    def _with_unread(self, update: Update) -> Update:
-        """Return an update, joined to the last if many are unread: the garbage collector goes through all of them."""
-        if len(self._updates) < _MAX_UNREAD:
-            return update
-        try:
-            last = self._updates.pop()
-        except IndexError:  # another thread has just read all
-            return update
-        joined = last.joined(update)
-        if joined is None:
-            self._updates.append(last)
-        return joined or update
+    def _add_unread(self, update: Update) -> None:
+        """Queue an update; if many are unread, join it to those that have no more tokens.
+
+        The garbage collector goes through all updates. Of any number of tokens, few remain, and none is copied often.
+        """
+        with suppress(IndexError):  # another thread has just read all
+            while len(self._updates) >= _MAX_UNREAD:
+                last = self._updates.pop()
+                joined = last.joined(update) if last.num_tokens <= max(1, update.num_tokens) else None
+                if joined is None:
+                    self._updates.append(last)
+                    break
+                update = joined
+        self._updates.append(update)
 
     def fail(self, error: BaseException) -> None:
         """End with an error of the runtime itself."""

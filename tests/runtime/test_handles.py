@@ -13,7 +13,7 @@ import torch
 
 from constrain.errors import GenerationError
 from constrain.runtime import Handle, Request, Runtime, SamplingParams
-from constrain.runtime.events import Finish, Piece, Update
+from constrain.runtime.events import Finish, Piece, SampledToken, Update
 
 GREEDY = SamplingParams()
 RANDOM = SamplingParams(temperature=2.0, top_k=0)
@@ -43,9 +43,28 @@ def test_updates_that_nobody_reads_are_joined(make: Make) -> None:
     handle = make().submit(asked(40, stop_strings=["zzz"]))
     output = handle.result()
     updates = list(handle)
-    assert 1 < len(updates) <= 17 and updates[-1].finish == output.finish
+    assert 1 < len(updates) < 24 and updates[-1].finish == output.finish
     assert "".join(update.released.text for update in updates) == output.text
     assert [token for update in updates for token in update.released.tokens] == output.tokens
+
+
+def test_joining_updates_copies_no_token_often(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    copied, joined = [], Update.joined
+
+    def watched(self: Update, later: Update) -> Update | None:
+        copied.append(self.num_tokens + later.num_tokens)
+        return joined(self, later)
+
+    monkeypatch.setattr(Update, "joined", watched)
+    runtime, count = make(), 4096
+    handle = Handle(runtime.add(asked(1)), runtime)
+    for number in range(count):
+        handle.push(Update(Piece(str(number % 10), [SampledToken(number, 1.0)])))
+        handle.push(Update())  # of a token whose text is held back
+    updates = list(handle._updates)
+    assert len(updates) < 16 + 2 * count.bit_length() and sum(copied) < 2 * count * count.bit_length()
+    assert [token.id for update in updates for token in update.released.tokens] == list(range(count))
+    assert "".join(update.released.text for update in updates) == handle.output.text
 
 
 def test_updates_with_removed_text_are_not_joined() -> None:

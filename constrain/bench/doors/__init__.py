@@ -64,7 +64,7 @@ def measure_random(
         tokenizer_dir: has a ``tokenizer.json``.
         parts: groups of doors to run.
         batches: batch sizes.
-        repeats: runs of each door, alternating with runs of plain decoding.
+        repeats: runs of each door, each followed by a run of plain decoding.
         seconds: time after which no further door is started.
         sizes: attributes of the :class:`Lab`.
     """
@@ -157,15 +157,18 @@ def _figure(door: Door, repeats: int, deadline: float) -> dict[str, Any]:
 
 
 def _rates(runs: Runs, repeats: int) -> dict[str, Any]:
-    """Measure a door and plain decoding in alternating runs, so that a slow host affects both equally."""
-    rates: dict[str, list[float]] = {"rates": [], "plain_rates": []}
-    pair = [("plain_rates", runs.plain), ("rates", runs.door)]
+    """Measure a door and plain decoding in turns, so that a slow host affects both equally.
+
+    Plain decoding comes second, as it may repeat the lengths of what the door generated.
+    """
+    pairs: list[tuple[float, float]] = []
     try:
         runs.door()  # warm-up: captures its CUDA graphs
-        for number in range(repeats):
-            for name, run in pair if number % 2 == 0 else reversed(pair):
-                rates[name].append(run())
+        for _ in range(repeats):
+            pairs.append((runs.door(), runs.plain()))
     finally:
         runs.close()
-    rate, plain = (statistics.median(each) for each in rates.values())
-    return {"rate": rate, "plain": plain, "ratio": rate / plain, **rates, **runs.notes}
+    rates, plain_rates = ([*each] for each in zip(*pairs, strict=True))
+    rate, plain = statistics.median(rates), statistics.median(plain_rates)
+    ratio = statistics.median(door / base for door, base in pairs)
+    return {"rate": rate, "plain": plain, "ratio": ratio, "rates": rates, "plain_rates": plain_rates, **runs.notes}

@@ -33,7 +33,7 @@ class Runs:
 
     Attributes:
         door: a run of the door.
-        plain: a run of the baseline, which is already warmed up.
+        plain: a run of the baseline, which is already warmed up; each follows one of the door.
         notes: further figures, written by the runs.
         close: stops background work.
     """
