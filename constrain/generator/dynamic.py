@@ -291,13 +291,11 @@ class ExLlamaV2DynamicGenerator:
         results: list[dict[str, Any]] = []
         for job in self.active_jobs:
             job.refresh(self.tokenizer, self.padded_vocab_size)
-        events = self.runtime.step()
-        released = [event.update.released for event in events if event.update is not None]
+        events = [(self._jobs[event.sequence], event) for event in self.runtime.step()]
+        released = [event.update.released for _, event in events if event.update is not None]
         ids = of_each(released, attrgetter("id"))
-        wants_probs = any(job.return_probs for job in self._jobs.values())
-        probs = of_each(released, attrgetter("prob")) if wants_probs else repeat(None)
-        for event in events:
-            job = self._jobs[event.sequence]
+        probs = of_each(released, attrgetter("prob")) if any(job.return_probs for job, _ in events) else repeat(None)
+        for job, event in events:
             if event.update is not None:
                 values = next(ids), next(probs)
                 results.append(job.report(event.update, *values, self.tokenizer, self.num_draft_tokens > 0))

@@ -107,7 +107,7 @@ class DecodeLoop:
         return outcomes
 
     def _begin_constraints(self) -> list[Outcome]:
-        updates = [(each, each.begin()) for each in self._running]
+        updates = [(each, each.begin()) for each in self._running if each.constraint.may_begin]
         return [(sequence, update) for sequence, update in updates if update is not None]
 
     def _launch(self) -> InFlightStep:
@@ -214,10 +214,11 @@ class DecodeLoop:
 
     def _prefetch(self, sequences: Iterable[tuple[SequenceState, int | None]]) -> None:
         """Queue the masks that are not yet being computed; with a sequence comes its next token, if it is known."""
-        if self._workers is None:
+        wanted = [(each, token) for each, token in sequences if each.constraint.needs_mask(token)]
+        if self._workers is None or not wanted:
             return
         batch = MaskBatch(self._workers)
-        for sequence, token in sequences:
+        for sequence, token in wanted:
             sequence.prefetch(batch, token)
         batch.start()
 

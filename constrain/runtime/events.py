@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import NamedTuple
 
 import torch
@@ -78,17 +79,18 @@ class Update(NamedTuple):
     finish: Finish | None = None
     particles: Sequence[Output] = ()
 
-    @property
-    def num_tokens(self) -> int:
-        """Number of tokens that are released."""
-        return len(self.released.tokens)
 
-    def joined(self, later: Update) -> Update | None:
-        """Return one update in place of this and the next; ``None`` if the two have to be told apart."""
-        if self.finish is not None or self.suppressed is not None or later.suppressed is not None:
-            return None
-        text, tokens = self.released
-        return later._replace(released=Piece(text + later.released.text, [*tokens, *later.released.tokens]))
+def joined(updates: Sequence[Update]) -> list[Update]:
+    """Join updates to as few as possible: those with removed text stay as they are."""
+    result: list[Update] = []
+    for is_apart, run in groupby(updates, lambda update: update.suppressed is not None):
+        each = [*run]
+        if not is_apart and len(each) > 1:
+            text = "".join(update.released.text for update in each)
+            tokens = [token for update in each for token in update.released.tokens]
+            each = [each[-1]._replace(released=Piece(text, tokens))]
+        result += each
+    return result
 
 
 @dataclass

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from contextlib import suppress
+from threading import Lock
 from time import monotonic
 from typing import Any, Protocol
 
 from constrain.errors import GenerationError
-from constrain.runtime.events import Output, Update
+from constrain.runtime.events import Output, Update, joined
 from constrain.runtime.sequence import SequenceState
 
-#: Number of unread updates up to which each is kept apart.
-_MAX_UNREAD = 16
+#: This many unread updates are joined, as the garbage collector goes through all objects of an output.
+_MAX_APART = 16
 
 
 class Driver(Protocol):
@@ -44,7 +44,9 @@ class Handle:
     def __init__(self, sequence: SequenceState, driver: Driver) -> None:
         self.sequence, self.output = sequence, Output()
         self._driver = driver
-        self._updates: deque[Update] = deque()
+        self._lock = Lock()  # of the following two
+        self._unread: list[Update] = []
+        self._num_joined = 0  # of the unread updates
         self._cancelled = False
         self._failure: BaseException | None = None
         self._listeners: list[Callable[[], None]] = []
@@ -56,25 +58,20 @@ class Handle:
 
     def push(self, update: Update) -> None:
         """Add an update; called by the runtime."""
-        # In this order: once a reader sees a finished output, all updates must be in the queue.
-        self._add_unread(update)
+        # In this order: once a reader sees a finished output, all updates must be in the list.
+        with self._lock:
+            self._unread.append(update)
+            if len(self._unread) - self._num_joined == _MAX_APART:
+                self._unread[self._num_joined :] = joined(self._unread[self._num_joined :])
+                self._num_joined = len(self._unread)
         self.output.add(update)
         self._notify()
 
-    def _add_unread(self, update: Update) -> None:
-        """Queue an update; if many are unread, join it to those that have no more tokens.
-
-        The garbage collector goes through all updates. Of any number of tokens, few remain, and none is copied often.
-        """
-        with suppress(IndexError):  # another thread has just read all
-            while len(self._updates) >= _MAX_UNREAD:
-                last = self._updates.pop()
-                joined = last.joined(update) if last.num_tokens <= max(1, update.num_tokens) else None
-                if joined is None:
-                    self._updates.append(last)
-                    break
-                update = joined
-        self._updates.append(update)
+    def _read(self) -> list[Update]:
+        """Return the updates that have not been read."""
+        with self._lock:
+            updates, self._unread, self._num_joined = self._unread, [], 0
+        return updates
 
     def fail(self, error: BaseException) -> None:
         """End with an error of the runtime itself."""
@@ -113,11 +110,10 @@ class Handle:
         deadline = None if timeout is None else monotonic() + timeout
         while True:
             left = None if deadline is None else max(0.0, deadline - monotonic())
-            if not self._driver.run_until(lambda: bool(self._updates) or self.done, left):
+            if not self._driver.run_until(lambda: bool(self._unread) or self.done, left):
                 raise TimeoutError(f"the request did not end within {timeout} seconds")
             is_last = self.done
-            while self._updates:
-                yield self._updates.popleft()
+            yield from self._read()
             if is_last:
                 self._raise()
                 return
@@ -148,10 +144,10 @@ class Handle:
         self._driver.run_in_background()
         while True:
             is_last = self.done
-            if self._updates:
+            if updates := self._read():
                 seconds = rest()
                 is_quiet = seconds > 0
-                yield [self._updates.popleft() for _ in range(len(self._updates))]
+                yield updates
             if is_last:
                 self._raise()
                 return
@@ -179,7 +175,7 @@ class Handle:
                 _call(loop, wake.set)
 
         self._listeners.append(notify)
-        if self._updates or self.done:
+        if self._unread or self.done:
             wake.set()
         return wake
 

@@ -57,6 +57,8 @@ class Particles:
             The outcomes; of a faithful request, only the last.
         """
         leaders = [each for each in ready if each.request.faithful]
+        if not leaders:
+            return decode(ready)
         outcomes = self._begin(leaders)
         owners = {member: self._groups[leader] for leader in leaders for member in self._groups[leader].members}
         others = [each for each in ready if not each.request.faithful]

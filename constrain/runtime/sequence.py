@@ -109,7 +109,7 @@ class SequenceState:
     @property
     def is_prefilled(self) -> bool:
         """Whether the next token can be sampled."""
-        return all(row.is_prefilled for row in self.rows)
+        return self.rows[0].is_prefilled and self.rows[-1].is_prefilled
 
     @property
     def is_running(self) -> bool:
@@ -151,9 +151,8 @@ class SequenceState:
             self.times[event] = monotonic()
 
     def begin(self) -> Update | None:
-        """Begin the constraint if it applies from now on; return an update if that ends the sequence."""
-        may_begin = self.constraint.may_begin and self.finish is None
-        if not may_begin or (self.is_healing and not self.request.constrain_healing):
+        """Begin a constraint that may begin, if it applies from now on; return an update if that ends the sequence."""
+        if self.finish is not None or (self.is_healing and not self.request.constrain_healing):
             return None
         return self.guarded(self.constraint.begin, self._prefix if self.is_healing else "")
 
@@ -166,9 +165,7 @@ class SequenceState:
         return forced[: next((i for i, token in enumerate(forced) if token in stop), len(forced))]
 
     def prefetch(self, batch: MaskBatch, token: int | None) -> None:
-        """Queue the next mask in a batch, after ``token`` if given; :meth:`take` must get that token next."""
-        if not self.constraint.needs_mask(token):
-            return
+        """Queue the next mask, which is needed, in a batch, after ``token`` if given; :meth:`take` must get it next."""
         request = self.request
         ends = token is not None and (token < 0 or token in request.stop_tokens or self.remaining == 1)
         if ends or (token is not None and request.hook is not None):
