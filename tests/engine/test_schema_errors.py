@@ -19,6 +19,14 @@ from constrain.errors import (
 
 Judge = Callable[..., bool]
 
+NO_OTHERS = {"additionalProperties": False}
+
+#: Eight choices of ten alternatives each.
+MANY_ALTERNATIVES: Any = {
+    "type": "object",
+    "allOf": [{"anyOf": [{"properties": {f"p{i}{k}": {"const": i}}} for i in range(10)]} for k in range(8)],
+}
+
 MALFORMED: list[tuple[Any, str, str | None]] = [
     (5, "", None),
     (None, "", None),
@@ -188,10 +196,28 @@ def test_nesting_within_the_limit(byte_vocab: Vocabulary, judge: Judge) -> None:
 
 def test_cells(byte_vocab: Vocabulary) -> None:
     """Alternatives of alternatives multiply."""
-    either = {"anyOf": [{"properties": {f"p{i}": {"const": i}}} for i in range(10)]}
     with pytest.raises(ResourceLimit) as error:
-        compile_json_schema({"type": "object", "allOf": [either] * 8}, byte_vocab)
+        compile_json_schema(MANY_ALTERNATIVES, byte_vocab)
     assert error.value.kind == "max_cells"
+
+
+def test_alternatives_within_others_do_not_multiply(byte_vocab: Vocabulary, judge: Judge) -> None:
+    names = [f"p{i}" for i in range(10)]
+    either = {"anyOf": [{"properties": {name: {"const": name}}} for name in names]}
+    schema = {"type": "object", "required": names, "allOf": [either] * 8}
+    assert judge(schema, dict.fromkeys(names, "p3"))
+    assert not judge(schema, dict.fromkeys(names, "p"))
+
+
+def test_a_negated_union_of_closed_objects_is_one_alternative(byte_vocab: Vocabulary, judge: Judge) -> None:
+    """What is beyond the open object of the union is beyond the closed ones: they know no such name."""
+    names = [[f"{kind}{i}" for i in range(12)] for kind in "abcde"]
+    closed = [{"type": "object", "properties": {n: {"type": "null"} for n in some}, **NO_OTHERS} for some in names]
+    schema = {"type": "object", "not": {"anyOf": [{"properties": {"title": {"type": "string"}}}, *closed]}}
+    assert judge(schema, {"title": 1})
+    assert judge(schema, {"a0": 1, "title": None})
+    assert not judge(schema, {"title": "x", "a0": 1})
+    assert not judge(schema, {"a0": None})
 
 
 def test_stack_depth(byte_vocab: Vocabulary) -> None:
@@ -267,9 +293,8 @@ def test_both_sides_of_a_conflict_are_named(byte_vocab: Vocabulary) -> None:
 
 
 def test_limits_have_a_place(byte_vocab: Vocabulary) -> None:
-    either = {"anyOf": [{"properties": {f"p{i}": {"const": i}}} for i in range(10)]}
     crowded = {"allOf": [{"contains": {"const": i}} for i in range(7)]}
-    for schema, kind in (({"type": "object", "allOf": [either] * 8}, "max_cells"), (crowded, "counted_kinds")):
+    for schema, kind in ((MANY_ALTERNATIVES, "max_cells"), (crowded, "counted_kinds")):
         with pytest.raises(ResourceLimit) as error:
             compile_json_schema({"properties": {"x": schema}}, byte_vocab)
         assert (error.value.kind, error.value.pointer) == (kind, "/properties/x")

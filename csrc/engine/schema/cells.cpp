@@ -1,6 +1,7 @@
 #include "engine/schema/cells.h"
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
 
 #include "engine/automata/numbers/modulus.h"
@@ -34,10 +35,18 @@ bool holds_all_of(const ArrayCell& general, const ArrayCell& special) {
          contains_all(special.contains, general.contains);
 }
 
+/// True if every object of a cell has a certain member.
+bool has_member(const ObjectCell& cell, const Exists& member) {
+  const auto meets = [&](const std::string& name) { return matches(*member.keys.language, name); };
+  return std::ranges::find(cell.exists, member) != cell.exists.end() ||
+         (member.value == 0 && std::ranges::any_of(cell.required, meets));
+}
+
 bool holds_all_of(const ObjectCell& general, const ObjectCell& special) {
-  return general.min <= special.min && general.max >= special.max && contains_all(special.members, general.members) &&
-         contains_all(special.required, general.required) && contains_all(special.dependents, general.dependents) &&
-         contains_all(special.names, general.names) && contains_all(special.exists, general.exists);
+  return general.min <= std::max<uint64_t>(special.min, special.required.size()) && general.max >= special.max &&
+         contains_all(special.members, general.members) && contains_all(special.required, general.required) &&
+         contains_all(special.dependents, general.dependents) && contains_all(special.names, general.names) &&
+         std::ranges::all_of(general.exists, [&](const Exists& member) { return has_member(special, member); });
 }
 
 /// Adds cells, and drops those contained in another one.
@@ -187,6 +196,34 @@ std::vector<Cell> pairwise(const std::vector<Cell>& a, const std::vector<Cell>& 
   return out;
 }
 
+/// Bits for the conditions of a cell; a cell contained in another has all of its bits.
+uint64_t outline(const ObjectCell& cell) {
+  uint64_t bits = 0;
+  const auto add = [&](uint64_t condition) { bits |= uint64_t{1} << (condition * 0x9E3779B97F4A7C15ull >> 58); };
+  for (const Members& members : cell.members) {
+    const uint64_t first = members.named.empty() ? 0 : members.named.front().second;
+    add(first << 32 ^ members.additional << 16 ^ members.named.size() << 8 ^ members.patterns.size());
+  }
+  for (const std::string& name : cell.required) add(std::hash<std::string>()(name));
+  return bits;
+}
+
+/// Drops cells contained in others: the product of unions with common members would have most of its cells twice.
+void drop_contained(std::vector<ObjectCell>& cells) {
+  std::vector<uint64_t> outlines;
+  std::ranges::transform(cells, std::back_inserter(outlines), outline);
+  std::vector<bool> dropped(cells.size());
+  for (size_t i = 0; i < cells.size(); ++i) {
+    Deadline::check();
+    for (size_t k = 0; k < cells.size() && !dropped[i]; ++k) {
+      const bool may_contain = k != i && !dropped[k] && (outlines[k] & ~outlines[i]) == 0;
+      dropped[i] = may_contain && holds_all_of(cells[k], cells[i]);
+    }
+  }
+  size_t at = 0;
+  std::erase_if(cells, [&](const ObjectCell&) { return dropped[at++]; });
+}
+
 }  // namespace
 
 Cells Cells::everything() {
@@ -235,6 +272,7 @@ Cells intersect(const Cells& a, const Cells& b, Conjunctions& conjunctions) {
   out.strings = pairwise(a.strings, b.strings, [](auto& x, auto& y) { return intersect(x, y); });
   out.arrays = pairwise(a.arrays, b.arrays, [&](auto& x, auto& y) { return intersect(x, y, conjunctions); });
   out.objects = pairwise(a.objects, b.objects, [](auto& x, auto& y) { return intersect(x, y); });
+  if (a.objects.size() > 1 && b.objects.size() > 1) drop_contained(out.objects);
   return out;
 }
 

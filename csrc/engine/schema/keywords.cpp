@@ -182,6 +182,7 @@ ConjunctionId Normaliser::subschema(NodeId id, const Step& step, const Value& sc
   const bool everything =
       (schema.is(Type::boolean) && schema.boolean) || (schema.is(Type::object) && schema.members.empty());
   if (everything) return negated ? nothing() : 0;
+  if (negated && schema.is(Type::boolean)) return 0;
   return conjunctions_.single({document_.child(id, step, schema), negated});
 }
 

@@ -18,6 +18,12 @@ bool discriminates(const json::Value& property) {
   return property.find("const") || (values && values->items.size() == 1);
 }
 
+bool requires_member(const Schema& schema, const std::string& name) {
+  const json::Value* list = schema.find("required");
+  const auto is_it = [&](const json::Value& item) { return item.is(Type::string) && item.text == name; };
+  return list && list->is(Type::array) && std::ranges::any_of(list->items, is_it);
+}
+
 }  // namespace
 
 Cells Normaliser::negate(NodeId id) {
@@ -168,9 +174,14 @@ void Normaliser::negate_arrays(NodeId id, const Schema& schema, Cells& out) {
   }
 }
 
-void Normaliser::negate_property(NodeId id, const std::string& name, const Value& value, Cells& out) {
+/// A required member that is missing, and one whose value is wrong, are one alternative.
+void Normaliser::negate_property(NodeId id, const Schema& schema, const std::string& name, const Value& value,
+                                 Cells& out) {
+  const bool required = requires_member(schema, name);
   const ConjunctionId wrong = subschema(id, member_step("properties", name), value, true);
-  if (wrong != nothing()) unite(out, only(ObjectCell{.members = {{.named = {{name, wrong}}}}, .required = {name}}));
+  ObjectCell cell{.members = {{.named = {{name, wrong}}}}};
+  if (!required) cell.required = {name};
+  if (required || wrong != nothing()) unite(out, only(std::move(cell)));
 }
 
 void Normaliser::discriminate(NodeId id, const Schema& schema, Cells& out) {
@@ -181,7 +192,7 @@ void Normaliser::discriminate(NodeId id, const Schema& schema, Cells& out) {
   for (const auto& [name, value] : properties->members) {
     if (!discriminates(value)) continue;
     held.named.emplace_back(name, subschema(id, member_step("properties", name), value));
-    negate_property(id, name, value, violations);
+    negate_property(id, schema, name, value, violations);
   }
   if (held.named.empty()) return;
   const bool any = std::ranges::find(out.objects, ObjectCell{}) != out.objects.end();
@@ -195,12 +206,14 @@ void Normaliser::negate_objects(NodeId id, const Schema& schema, Cells& out) {
   read_objects(id, schema, cell);
   if (cell.min > 0) unite(out, only(ObjectCell{.max = cell.min - 1}));
   if (cell.max != kInfinite) unite(out, only(ObjectCell{.min = cell.max + 1}));
-  for (const std::string& name : cell.required)
-    unite(out, only(ObjectCell{.members = {{.named = {{name, nothing()}}}}}));
-
-  if (const Value* properties = schema.find("properties")) {
+  const Value* properties = schema.find("properties");
+  for (const std::string& name : cell.required) {
+    const bool has_schema = properties && properties->find(name);
+    if (!has_schema) unite(out, only(ObjectCell{.members = {{.named = {{name, nothing()}}}}}));
+  }
+  if (properties) {
     for (const auto& [name, value] : properties->members) {
-      if (!discriminates(value)) negate_property(id, name, value, out);
+      if (!discriminates(value)) negate_property(id, schema, name, value, out);
     }
   }
   std::vector<std::string> names;

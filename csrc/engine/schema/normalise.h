@@ -94,7 +94,7 @@ class Normaliser {
   void negate_strings(NodeId id, const Schema& schema, Cells& out);
   void negate_arrays(NodeId id, const Schema& schema, Cells& out);
   void negate_objects(NodeId id, const Schema& schema, Cells& out);
-  void negate_property(NodeId id, const std::string& name, const Value& value, Cells& out);
+  void negate_property(NodeId id, const Schema& schema, const std::string& name, const Value& value, Cells& out);
   /// Separates the violations of a schema's discriminators from its other violations, which then assume that these
   /// hold: not (A and B) is not A, or A and not B. A cell thus excludes all branches of a union but one.
   void discriminate(NodeId id, const Schema& schema, Cells& out);
