@@ -28,8 +28,8 @@ constexpr uint64_t kNear = 32;
 constexpr size_t kMany = 4096;
 
 /// Most nodes of the trie of tokens that leave a counted text, which are walked; or that one of many stacks walks
-/// first.
-constexpr size_t kMaxLeaving = 16'384;
+/// first, and how many are many.
+constexpr size_t kMaxLeaving = 16'384, kManyStacks = 4;
 
 /// Most bytes that a character may still need.
 constexpr uint64_t kRestOfCharacter = 3;
@@ -144,8 +144,9 @@ std::string BudgetedMasks::completion(const Configuration& from) {
   return completions_.text(from);
 }
 
-MaskPtr BudgetedMasks::mask(const Configuration& from, uint64_t budget) {
+MaskPtr BudgetedMasks::mask(const Configuration& from, uint64_t budget, const Mask& possible) {
   walk_.store().start_work();
+  possible_ = &possible;
   const Configuration& representative = this->representative(from);
   const Made made = find_or_make(representative, budget);
   const bool same = made.undecided.empty() || &representative == &from;
@@ -328,11 +329,11 @@ bool BudgetedMasks::walk_out_of_wildcard(const Configuration& from) {
   }
   most_ = std::max(most_, most);
   // Other stack tops may allow tokens that this one's region does not contain.
-  walk_.run(*within->leaving(alone ? text.leaving : ByteSet::all(), vocabulary), 0, from.tops());
+  walk(*within->leaving(alone ? text.leaving : ByteSet::all(), vocabulary), from);
   // In an unbounded region all tokens of the class were added above, if they fit.
   const bool all_added = text.max_length == WildcardRegion::kUnbounded && fits;
   const bool longer = !all_added && (!alone || !text.exact || text.max_length > kWildcardHorizon);
-  if (longer) walk_.run(*within->long_tokens(text.max_length, vocabulary), 0, from.tops());
+  if (longer) walk(*within->long_tokens(text.max_length, vocabulary), from);
   return true;
 }
 
@@ -368,7 +369,7 @@ void BudgetedMasks::walk_unfinished(const Configuration& from) {
   for (uint32_t node = 0; node < unfinished->nodes(); ++node) unfinished->append_tokens(node, tokens);
   grammar_.vocabulary().add_duplicates(tokens);
   tokens_.remove(tokens);
-  walk_.run(*unfinished, 0, from.tops());
+  walk(*unfinished, from);
 }
 
 /// Judges the tokens of a wildcard region together, if nearly all of them lead to one configuration, exactly: those
@@ -396,8 +397,8 @@ bool BudgetedMasks::walk_usual_text(const Configuration& from) {
     same_from(most);
   }
   most_ = std::max(most_, most);
-  walk_.run(select(usual->unlike), 0, from.tops());
-  walk_.run(*within->leaving(usual->leaving, vocabulary), 0, from.tops());
+  walk(select(usual->unlike), from);
+  walk(*within->leaving(usual->leaving, vocabulary), from);
   return true;
 }
 
@@ -565,6 +566,35 @@ std::optional<StackTop> BudgetedMasks::any_text(const StackTop& top, std::vector
   return after;
 }
 
+/// Walks a trie. If there are many stacks, most tokens are allowed by the completion of one of them, which is walked
+/// alone first; and tokens that may not come next are left out. Texts with one representative differ in these only
+/// where a token has a further member, after a comma.
+void BudgetedMasks::walk(const Trie& trie, const Configuration& from) {
+  if (from.count < kManyStacks || trie.nodes() > kMaxLeaving) return walk_.run(trie, 0, from.tops());
+  size_t found = walk_.tokens.size();
+  {
+    const Restore alone(alone_, true);
+    walk_.run(trie, 0, {&completions_.cheapest_stack(from), 1});
+  }
+  const Vocabulary& vocabulary = grammar_.vocabulary();
+  std::vector<uint32_t> possible(vocabulary.mask_words()), others;
+  possible_->write(possible.data(), possible.size());
+  const auto may_come = [&](TokenId token) {
+    const bool told = vocabulary.bytes(token).find(',') == std::string_view::npos;
+    return !told || possible[static_cast<size_t>(token) / 32] >> (token % 32) & 1;
+  };
+  for (uint32_t node = 1; node < trie.nodes(); ++node) {
+    const TokenId token = trie.token[node];
+    if (token == kNoToken) continue;
+    if (found < walk_.tokens.size() && walk_.tokens[found] == token) {
+      ++found;
+    } else if (may_come(token)) {
+      others.push_back(node);
+    }
+  }
+  walk_.run(trie.select(others), 0, from.tops());
+}
+
 /// Decides about the stack tops after a token by their bytes, or admits them until `measure_pending`.
 bool BudgetedMasks::admits(std::span<const StackTop> tops, const Configuration* all) {
   judged_ += tops.size();
@@ -575,6 +605,7 @@ bool BudgetedMasks::admits(std::span<const StackTop> tops, const Configuration* 
     last_need_ = bound(*last_after_);
     last_ = tops.size() == 1 ? std::optional(tops.front()) : std::nullopt;
   }
+  if (alone_) return last_need_.most <= budget_ && fits(last_need_);
   const bool open = last_need_.least <= budget_ && budget_ < last_need_.most;
   if (open) pending_.push_back({walk_.tokens.size(), last_after_});
   return open || fits(last_need_);

@@ -54,8 +54,9 @@ class BudgetedMasks final : public SharedStage {
   std::string completion(const Configuration& from);
 
   /// Returns the tokens that leave a completion of at most `budget` tokens, and perhaps some that may not come next;
-  /// null if every token does. Includes the end-of-sequence tokens if the text may end.
-  MaskPtr mask(const Configuration& from, uint64_t budget);
+  /// null if every token does. Includes the end-of-sequence tokens if the text may end. `possible` are the tokens that
+  /// may come next.
+  MaskPtr mask(const Configuration& from, uint64_t budget, const Mask& possible);
 
   /// True if new texts should start with a new instance.
   bool full() const { return bytes() > kMaxBytes; }
@@ -99,6 +100,7 @@ class BudgetedMasks final : public SharedStage {
   void forget();
   Trie select(const std::vector<TokenId>& tokens) const;
   MaskPtr listed(const Configuration& from);
+  void walk(const Trie& trie, const Configuration& from);
   bool admits(std::span<const StackTop> tops, const Configuration* all);
   bool fits(const Need& need);
   void measure_pending();
@@ -142,12 +144,14 @@ class BudgetedMasks final : public SharedStage {
   std::optional<StackTop> last_;               // the last stack top that was alone ...
   const Configuration* last_after_ = nullptr;  // ... its configuration
   Need last_need_{};                           // ... and bounds on its need
+  const Mask* possible_ = nullptr;             // tokens that may come next
   const Configuration* from_ = nullptr;        // start of the walk
   uint64_t budget_ = 0, most_ = 0;             // ... its budget, and an upper bound on the need after any of its tokens
   uint64_t same_from_ = 0, same_below_ = 0;    // ... the budgets for which the outcome is the same
   uint64_t judged_ = 0, most_work_ = 0;        // stacks judged so far, and the limit of the work for all tokens
-  bool measuring_ = false;                     // ... true once completions are measured, and not only their bytes
-  bool guessed_ = false;                       // ... true if some completion was not measured
+  bool alone_ = false;      // ... true while one of many stacks is walked alone, whose bytes may be enough
+  bool measuring_ = false;  // ... true once completions are measured, and not only their bytes
+  bool guessed_ = false;    // ... true if some completion was not measured
   TokenSet tokens_;
 };
 

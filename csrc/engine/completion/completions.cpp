@@ -135,7 +135,7 @@ Completions::Step Completions::first_step(const Configuration& at) {
   // A forced byte is right whatever it costs: indentation is not part of the cost.
   const uint64_t here = cost(at);
   size_t choices = 0;
-  const StackTop& first = at.tops()[costs_.cheapest(&at).front()];
+  const StackTop& first = cheapest_stack(at);
   const ByteSet possible = possible_bytes(grammar_, at), likely = grammar_.likely_bytes(first.state, first.reg);
   for (const ByteSet& bytes : {possible & likely, possible & ~likely}) {
     for (int byte = bytes.next(0); byte >= 0; byte = bytes.next(byte + 1)) {

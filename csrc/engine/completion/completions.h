@@ -53,6 +53,9 @@ class Completions {
   /// The configuration after that byte, which must exist.
   const Configuration& after_next_byte(const Configuration& from) { return *step(&cheapest(from)).next; }
 
+  /// A stack whose completion has the fewest bytes.
+  const StackTop& cheapest_stack(const Configuration& from) { return from.tops()[costs_.cheapest(&from).front()]; }
+
   /// Lower bound on the bytes of the completion, without indentation.
   uint64_t cost(const Configuration& from) { return costs_.of(&from); }
 

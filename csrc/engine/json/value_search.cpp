@@ -21,19 +21,21 @@ ValueSearch::ValueSearch(const ParseTable& grammar, std::string typed, uint32_t 
 ValueSearch::ValueSearch(const ParseTable& grammar, const Configuration* item, std::string typed, uint32_t base,
                          PlainStyle style)
     : ValueSearch(grammar, std::move(typed), base, style) {
-  add("", 0, item);
+  queue_.push({costs_.of(item), "", 0, item});
 }
 
 ValueSearch::ValueSearch(const ParseTable& grammar, RuleId rule, PlainStyle style)
     : ValueSearch(grammar, "", 1, style) {
-  add("", 0, store_.make(StackTop{grammar.entry(rule), 0, nullptr}));
+  const Configuration* start = store_.make(StackTop{grammar.entry(rule), 0, nullptr});
+  queue_.push({costs_.of(start), "", 0, start});
 }
 
 std::optional<ValueSearch::Found> ValueSearch::next() {
   while (!queue_.empty()) {
     Deadline::check();
-    const Node node = queue_.top();
+    Node node = queue_.top();
     queue_.pop();
+    if (!node.at && !make_next(node)) continue;
     const ItemText text(typed_ + node.added);
     expand(node, text);
     if (!node.at->accepting || !text.ends_plainly(typed_.size())) continue;
@@ -43,29 +45,52 @@ std::optional<ValueSearch::Found> ValueSearch::next() {
   return std::nullopt;
 }
 
-void ValueSearch::expand(const Node& node, const ItemText& text) {
-  Stepper stepper(grammar_, store_, registers_);
-  std::vector<StackTop> tops;
-  const ByteSet possible = possible_bytes(grammar_, *node.at);
-  for (int byte = possible.next(0); byte >= 0; byte = possible.next(byte + 1)) {
-    const auto character = static_cast<char>(byte);
-    if (!text.goes_on_plainly(character, typed_.size(), style_)) continue;
-    store_.start_work();
-    tops.clear();
-    for (const StackTop& top : node.at->tops()) stepper.step(top, static_cast<uint8_t>(byte), tops);
-    if (tops.empty()) continue;
-    const bool counts = text.in_string() || character != ' ';
-    add(node.added + character, node.length + (counts ? 1 : 0), store_.make(tops));
+/// Makes the next of several texts, and puts the others back. False if it has no end, or has to wait for its turn.
+bool ValueSearch::make_next(Node& node) {
+  const auto byte = static_cast<uint8_t>(node.added.back());
+  if (const int next = node.last.next(byte + 1); next >= 0) {
+    Node others = node;
+    others.added.back() = static_cast<char>(next);
+    queue_.push(std::move(others));
   }
-}
-
-void ValueSearch::add(std::string added, uint64_t length, const Configuration* at) {
-  const uint64_t rest = costs_.of(at);
-  if (rest == kInfinite) return;
+  node.at = step(*node.before, byte);
+  const uint64_t rest = node.at ? costs_.of(node.at) : kInfinite;
+  if (rest == kInfinite) return false;
   if (++nodes_ > kSearchBudget) {
     throw ResourceLimit("search_states", kSearchBudget, "while looking for a value that an array does not have yet");
   }
-  queue_.push({length + rest, std::move(added), length, at});
+  if (node.length + rest <= node.estimate) return true;
+  node.estimate = node.length + rest;
+  queue_.push(std::move(node));
+  return false;
+}
+
+const Configuration* ValueSearch::step(const Configuration& from, uint8_t byte) {
+  Stepper stepper(grammar_, store_, registers_);
+  std::vector<StackTop> tops;
+  store_.start_work();
+  for (const StackTop& top : from.tops()) stepper.step(top, byte, tops);
+  return tops.empty() ? nullptr : store_.make(tops);
+}
+
+void ValueSearch::expand(const Node& node, const ItemText& text) {
+  const ByteSet possible = possible_bytes(grammar_, *node.at);
+  ByteSet spaces, others;
+  for (int byte = possible.next(0); byte >= 0; byte = possible.next(byte + 1)) {
+    const auto character = static_cast<char>(byte);
+    if (!text.goes_on_plainly(character, typed_.size(), style_)) continue;
+    const bool counts = text.in_string() || character != ' ';
+    (counts ? others : spaces).add(static_cast<uint8_t>(byte));
+  }
+  add(node, spaces, node.length);
+  add(node, others, node.length + 1);
+}
+
+/// Adds the texts that a byte makes of another one; none is shorter in the end.
+void ValueSearch::add(const Node& before, const ByteSet& bytes, uint64_t length) {
+  const int first = bytes.next(0);
+  if (first < 0) return;
+  queue_.push({before.estimate, before.added + static_cast<char>(first), length, nullptr, before.at, bytes});
 }
 
 }  // namespace constrain::json

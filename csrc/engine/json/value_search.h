@@ -8,6 +8,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "engine/base/byte_set.h"
 #include "engine/grammar/configuration.h"
 #include "engine/grammar/cost.h"
 #include "engine/grammar/parse_table.h"
@@ -36,11 +37,14 @@ class ValueSearch {
   std::optional<Found> next();
 
  private:
+  /// A text, or several that differ in their last byte: these are made one by one, as most are never asked for.
   struct Node {
-    uint64_t estimate;  // total length
-    std::string added;
+    uint64_t estimate;  // total length, or a lower bound on it
+    std::string added;  // of several: the next one
     uint64_t length;
-    const Configuration* at;
+    const Configuration* at;                // null for several
+    const Configuration* before = nullptr;  // ... which is their configuration before the last byte
+    ByteSet last = {};                      // ... and these are their last bytes
     bool operator>(const Node& other) const {
       return std::tie(estimate, added) > std::tie(other.estimate, other.added);
     }
@@ -48,8 +52,10 @@ class ValueSearch {
 
   ValueSearch(const ParseTable& grammar, std::string typed, uint32_t base, PlainStyle style);
 
-  void add(std::string added, uint64_t length, const Configuration* at);
+  bool make_next(Node& node);
+  const Configuration* step(const Configuration& from, uint8_t byte);
   void expand(const Node& node, const ItemText& text);
+  void add(const Node& before, const ByteSet& bytes, uint64_t length);
 
   const ParseTable& grammar_;
   std::string typed_;

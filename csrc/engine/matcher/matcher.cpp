@@ -67,7 +67,7 @@ MaskPtr Matcher::mask(uint64_t budget) const {
     if (spare) return mask;
     if (budget == 0 || !text.masks.fits(text.at, budget - 1)) throw BudgetError(budget, text.masks.tokens(text.at) + 1);
     if (budget < 2) return end_mask();
-    if (const MaskPtr fitting = text.masks.mask(text.at, budget - 2)) {
+    if (const MaskPtr fitting = text.masks.mask(text.at, budget - 2, *mask)) {
       const Vocabulary& vocabulary = grammar().vocabulary();
       mask = vocabulary.masks().common(fitting, mask, vocabulary.mask_words());
     }
