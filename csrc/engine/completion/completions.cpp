@@ -139,7 +139,7 @@ Completions::Step Completions::first_step(const Configuration& at) {
   const ByteSet possible = possible_bytes(grammar_, at), likely = grammar_.likely_bytes(first.state, first.reg);
   for (const ByteSet& bytes : {possible & likely, possible & ~likely}) {
     for (int byte = bytes.next(0); byte >= 0; byte = bytes.next(byte + 1)) {
-      if (exact_ && !comes_nearer(first, static_cast<uint8_t>(byte), here)) continue;
+      if (exact_ && at.count > 1 && !comes_nearer(first, static_cast<uint8_t>(byte), here)) continue;
       const Configuration* next = advance(at, static_cast<uint8_t>(byte));
       if (!next) continue;
       next = &cheapest(*next);

@@ -156,6 +156,11 @@ uint64_t ObjectCost::key_length(const Members& members, uint32_t id, const Lengt
   const Outlook outlook = state_.outlook(members);
   const bool plain = state_.needs_no_other(members, outlook);
   const uint64_t needed = plain ? needed_length(members, outlook, lengths) : 0;
+  const bool unlimited = shape_.is_plain && shape_.spec.max == kInfinite;
+  const auto is_open = [&](uint32_t name) {
+    if (unlimited) return shape_.possible[name] && !has(members.seen, name);
+    return state_.may_be_name(members, outlook, name);
+  };
   uint64_t best = kInfinite;
   const auto consider = [&](uint64_t key, const Members& after, const std::vector<ObjectSpec::Choice>& choices) {
     for (const auto& choice : choices) {
@@ -172,7 +177,7 @@ uint64_t ObjectCost::key_length(const Members& members, uint32_t id, const Lengt
     const uint64_t escaped = escaped_length(any.substr(0, key.length));  // of all names
     for (uint32_t i = key.low; i < key.high; ++i) {
       const uint32_t name = sorted[i];
-      if (!state_.may_be_name(members, outlook, name)) continue;
+      if (!is_open(name)) continue;
       if (plain) {
         const uint64_t whole = member_length(name, lengths);
         const uint64_t counted = has(outlook.needed, name) ? missing_length(name, lengths) : 0;
