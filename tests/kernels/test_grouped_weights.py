@@ -76,18 +76,24 @@ def floats_of(kind: type[GroupedWeight], outputs: int) -> tuple[GroupedWeight, t
     return kind(packed, scales, 16, factors=factors), dense
 
 
+def check_product(found: torch.Tensor, x: torch.Tensor, dense: torch.Tensor) -> None:
+    """Compare a product with ``x @ dense.T``, whose order of sums depends on the processor."""
+    rounding = torch.finfo(found.dtype).eps * x.shape[1] * (x.abs() @ dense.abs().T)
+    assert ((found - x @ dense.T).abs() <= rounding).all()
+
+
 @pytest.mark.parametrize("kind", [Float4Weight, Float8Weight])
 def test_floats_with_a_factor_for_each_row(kind: type[GroupedWeight]) -> None:
     (first, dense), (second, other) = floats_of(kind, 6), floats_of(kind, 40)
     x = floats(3, 64)
     for weight in (first, first.prepared(torch.float32)):
         torch.testing.assert_close(weight.dequantized(slice(0, 6), torch.float32), dense)
-        torch.testing.assert_close(linear(x, weight), x @ dense.T)
-        torch.testing.assert_close(linear(x, weight[torch.tensor([5, 0])]), x @ dense[[5, 0]].T)
-        torch.testing.assert_close(linear(x, weight.padded(50)), torch.nn.functional.pad(x @ dense.T, (0, 44)))
+        check_product(linear(x, weight), x, dense)
+        check_product(linear(x, weight[torch.tensor([5, 0])]), x, dense[[5, 0]])
+        check_product(linear(x, weight.padded(50)), x, torch.nn.functional.pad(dense, (0, 0, 0, 44)))
     joined = join_weights([first, second], 64, torch.float32)
     assert not isinstance(joined, JoinedWeight) and joined.shape == (64, 64)
-    torch.testing.assert_close(linear(x, joined)[:, :46], x @ torch.cat((dense, other)).T)
+    check_product(linear(x, joined)[:, :46], x, torch.cat((dense, other)))
 
 
 def test_a_part_without_factors_is_joined_as_with_ones() -> None:

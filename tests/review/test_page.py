@@ -471,6 +471,16 @@ def test_alternatives_and_conflicts_are_offered(page: Page, tmp_path: Path) -> N
     assert gold["record"]["fruits"] == [None, "pears and plums"]
 
 
+def test_a_document_is_opened_though_the_list_is_rendered_during_the_click(page: Page) -> None:
+    row = page.locator(".document", has_text="gone.txt")
+    row.scroll_into_view_if_needed()
+    row.hover()
+    page.mouse.down()
+    page.locator("#list").dispatch_event("scroll")
+    page.mouse.up()
+    expect(page.locator("#document-name")).to_contain_text("gone.txt")
+
+
 def test_a_record_can_be_given_where_there_is_none(page: Page, tmp_path: Path) -> None:
     open_document(page, "gone.txt")
     edit(page, "", '{"name": "Ada"}')

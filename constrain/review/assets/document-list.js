@@ -19,11 +19,13 @@ export class DocumentList {
     this.onSelect = onSelect;
     this.entries = [];
     this.selected = null;
+    /** The elements of the entries in view. */
+    this.rows = new Map();
     this.spacer = element("div", { class: "spacer", role: "presentation", "--row": `${HEIGHT}px` });
     container.append(this.spacer);
-    container.addEventListener("scroll", () => this.render());
+    container.addEventListener("scroll", () => this.renderView());
     container.addEventListener("keydown", (event) => this.onKey(event));
-    new ResizeObserver(() => this.render()).observe(container);
+    new ResizeObserver(() => this.renderView()).observe(container);
   }
 
   /** Shows these entries; the selected one stays selected if it is among them. */
@@ -61,12 +63,27 @@ export class DocumentList {
     this.step(steps[event.key]);
   }
 
+  /** Renders the rows in view again. */
   render() {
+    this.spacer.replaceChildren();
+    this.rows.clear();
+    this.renderView();
+  }
+
+  /** Renders the rows that came into view. The others stay, as a click ends if its row is replaced during it. */
+  renderView() {
     const { scrollTop, clientHeight } = this.container;
     const first = Math.max(0, Math.floor(scrollTop / HEIGHT) - MARGIN);
     const last = Math.min(this.entries.length, Math.ceil((scrollTop + clientHeight) / HEIGHT) + MARGIN);
-    const rows = this.entries.slice(first, last).map((entry, i) => this.row(entry, first + i));
-    this.spacer.replaceChildren(...rows);
+    const shown = this.entries.slice(first, last);
+    const rows = new Map(shown.map((entry, i) => [entry, this.rows.get(entry) ?? this.row(entry, first + i)]));
+    for (const [entry, row] of this.rows) if (!rows.has(entry)) row.remove();
+    let next = null;
+    for (const row of [...rows.values()].reverse()) {
+      if (!row.isConnected) this.spacer.insertBefore(row, next);
+      next = row;
+    }
+    this.rows = rows;
     const isRendered = first <= this.position && this.position < last;
     if (isRendered) this.container.setAttribute("aria-activedescendant", rowId(this.position));
     else this.container.removeAttribute("aria-activedescendant");
