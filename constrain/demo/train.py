@@ -3,7 +3,7 @@
 Examples are generated on the fly by worker processes, and none is used twice; the loss is on the record only. Training
 takes a given time, which determines the learning rate; an interrupted run resumes from its checkpoint when started
 again. ``--start-from`` continues from existing weights. ``torchrun --nproc-per-node N -m constrain.demo.train`` trains
-on N GPUs. Needs torch 2.9 or later, for Muon.
+on N GPUs.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 from constrain.demo import model_dir
 from constrain.demo.batches import Batch, Codec, loader
 from constrain.demo.export import export, restore
+from constrain.demo.muon import Muon
 from constrain.demo.network import Network, Segments, Shape
 from constrain.demo.scoring import Score, score
 from constrain.demo.synth import Split, example
@@ -99,7 +100,7 @@ def _optimizers(network: Network, rate: float, decay: float, fused: bool) -> lis
         {"params": norms, "weight_decay": 0.0},
     ]
     return [
-        torch.optim.Muon(matrices, lr=rate, weight_decay=decay, adjust_lr_fn="match_rms_adamw"),
+        Muon(matrices, rate, decay),
         torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.95), fused=fused),
     ]
 
