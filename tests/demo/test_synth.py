@@ -11,7 +11,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from constrain.demo.synth import Split, example, layout, noise, remix, template
+from constrain.demo.synth import Split, example, layout, noise, records, remix, template
 from constrain.demo.synth.address import addressed, labelled
 from constrain.demo.synth.documents import _worded
 from constrain.demo.synth.family import (
@@ -270,7 +270,8 @@ def test_distractors_belong_to_no_slot() -> None:
     assert distractor("=int 500 500", Random(1)) == "500"
 
 
-def test_rows_in_prose_follow_each_other_in_different_wordings() -> None:
+def test_rows_in_prose_follow_each_other_in_different_wordings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "_LONGER", 0.0)
     size = Slot("size", parse_kind("int 2 9"), ("size",))
     name = Slot("name", parse_kind("noun"), ("name",))
     kind = Records((name, size), 4, 4, prose=("A {name} of {size}.", "Then {name}, {size}.", "Also a {name}."))
@@ -281,7 +282,16 @@ def test_rows_in_prose_follow_each_other_in_different_wordings() -> None:
         assert any("size" not in row for row in value.data)
 
 
-def test_rows_seldom_repeat_their_first_column() -> None:
+def test_some_lists_are_longer_than_usual_for_their_kind() -> None:
+    kind = Records((Slot("name", parse_kind("noun"), ("name",)),), 8, 11, ("{name}",), ("{name}",))
+    lengths = [len(kind.sample(Random(seed), "table").data) for seed in range(200)]
+    assert {8, 9, 10, 11} < set(lengths) and max(lengths) == 40
+    assert 15 < sum(length > 11 for length in lengths) < 60
+    assert all(len(kind.sample(Random(seed), "inline").data) < 12 for seed in range(200))
+
+
+def test_rows_seldom_repeat_their_first_column(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "_LONGER", 0.0)
     names = "pick " + "/".join("abcdefghijklmnopqrst")
     kind = Records((Slot("name", parse_kind(names), ("name",)),), 8, 8, ("{name}",), ("{name}",), ("{name}.",))
     rows = [kind.sample(Random(seed), mode).data for seed in range(20) for mode in ("table", "inline", "prose", "")]

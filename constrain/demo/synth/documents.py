@@ -19,6 +19,7 @@ from constrain.demo.synth.family import Family, held_out_families, trained_famil
 from constrain.demo.synth.habits import Author, is_clean
 from constrain.demo.synth.kinds import Person, Value
 from constrain.demo.synth.layout import Document
+from constrain.demo.synth.mentions import mentioned_again
 from constrain.demo.synth.questions import Question, ask_object
 from constrain.demo.synth.records import Records
 from constrain.demo.synth.slots import Slot
@@ -76,6 +77,8 @@ def example(seed: int, split: Split, index: int) -> Example:
     if len(slots) > 1 and rng.random() < _WITHHELD:
         text, open_ones = _with_withheld(text, slots, facts, split is not Split.TRAIN, rng)
         told = list({slot.key: slot for slot in (*told, *open_ones)}.values())
+    if len(slots) > 1 and rng.random() < _MENTIONED:
+        text = mentioned_again(text, slots, facts, rng)
     if not rng.clean:
         text = noise.wrap(text, list(facts.values()), rng)
     question = _question(text, slots, facts, told, rng)
@@ -83,7 +86,7 @@ def example(seed: int, split: Split, index: int) -> Example:
     return Example(family, text, question.schema, question.read(facts), shots)
 
 
-_CLEAN = 0.34
+_CLEAN = 0.45
 """Share of the documents for training that are as written: with common names and things, and without noise."""
 
 _IMPLIED = 0.35
@@ -91,6 +94,9 @@ _IMPLIED = 0.35
 
 _WITHHELD = 0.25
 """Share of the documents of several slots that name one or two fields without telling their values."""
+
+_MENTIONED = 0.3
+"""Share of the documents of several slots that name a person or firm again by a part of the name."""
 
 _SHOWN = 0.12
 """Share of the examples for which other documents of the family are generated; few state as much as the first."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from constrain.demo.synth import kinds, moments, pools, quantities
+from constrain.demo.synth import kinds, moments, pools, quantities, spoken
 from constrain.demo.synth.kinds import Kind
 
 Style = Callable[[list[str]], str]
@@ -55,6 +55,39 @@ def field_name(label: str, kind: Kind, style: Style, rng: Random) -> str:
     if tails and rng.random() < 0.12 and not set(words) & {"date", "time", "name", "amount", "list", "at", "on"}:
         words += rng.choice(tails).split()
     return style([word.strip(".,#:?'’()") or "x" for word in words])
+
+
+def with_unit(label: str, kind: Kind, rng: Random) -> str:
+    """Sometimes add to the label of a number the unit or currency of the document, as in ``weight kg``."""
+    unit = unit_of(kind, rng).lower()
+    if not unit or rng.random() > _NAMED_UNITS or not set(label.split()).isdisjoint(unit.split()):
+        return label
+    return f"{label}{rng.choice([' ', ' ', ' ', ' in '])}{unit}"
+
+
+_NAMED_UNITS = 0.3
+"""Share of the fields with a number that has a unit which name it."""
+
+
+def unit_of(kind: Kind, rng: Random) -> str:
+    """Return the unit or currency of a number as names of fields have it; ``""`` if it has none."""
+    if isinstance(kind, quantities.Money):
+        return quantities.usual_currency(rng)
+    if isinstance(kind, spoken.Duration):
+        return rng.choice([f"{kind.unit}s", f"{kind.unit}s", _SHORT_UNITS.get(kind.unit, f"{kind.unit}s")])
+    if isinstance(kind, quantities.Integer | quantities.Decimal):
+        return rng.choice(_UNITS.get(kind.unit, (kind.unit if kind.unit.isalnum() else "",)))
+    return ""
+
+
+_SHORT_UNITS = {"minute": "min", "hour": "h", "month": "mo", "year": "yrs"}
+_UNITS = {
+    "%": ("percent", "percent", "pct"), "°": ("degrees", "deg"), "°C": ("celsius", "c", "deg c"), "°F": ("fahrenheit",),
+    "kg": ("kg", "kg", "kilos"), "m²": ("m2", "sqm"), "m³": ("m3", "cubic metres"), "km²": ("km2",), "km/h": ("kmh",),
+    "µg/m³": ("ug m3",), "m/s": ("m s", "mps"), "g/l": ("g l",), "mg/l": ("mg l",), "mm": ("mm", "millimetres"),
+    "km": ("km", "km", "kilometres"), "m": ("m", "m", "metres"), "l": ("l", "litres"), "min": ("min", "minutes"),
+    "h": ("h", "hours"), "kWh": ("kwh",), "GB": ("gb",), "MB": ("mb",), "ms": ("ms",), "s": ("s", "seconds"),
+}  # fmt: skip
 
 
 def paraphrased(label: str, rng: Random) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from random import Random
 
@@ -22,7 +23,7 @@ class Money(Kind):
     high: float = 5000
 
     def sample(self, rng: Random, mode: str = "") -> Value:
-        currency = habit("currency", rng, _any_currency)
+        currency = usual_currency(rng)
         amount = log_uniform(rng, self.low, self.high)
         whole = rng.random() < 0.35 or amount > 20000
         amount = float(round(amount)) if whole else round(amount, 2)
@@ -56,6 +57,11 @@ class Money(Kind):
     def parts(self, rng: Random) -> list[tuple[str, Ask]]:
         coded: Schema = {"type": "string"} if rng.random() < 0.6 else {"enum": list(_CURRENCIES)}
         return [(rng.choice(["currency", "currency code"]), Ask(coded, lambda v: v.data[1]))]
+
+
+def usual_currency(rng: Random) -> str:
+    """Return the code of the currency that the author mostly uses."""
+    return habit("currency", rng, _any_currency)
 
 
 def decimal_comma(rng: Random) -> bool:
@@ -158,6 +164,20 @@ def with_unit(digits: str, unit: str, rng: Random) -> str:
         return digits
     glued = digits[-1].isdigit() and (unit in "%°" or (len(unit) < 3 and rng.random() < 0.4))
     return f"{digits}{unit}" if glued else f"{digits} {unit}"
+
+
+def without_unit(kind: Kind, value: Value) -> tuple[str, str] | None:
+    """Split the text of a number into its digits and its unit or currency; ``None`` if it has none of these."""
+    if isinstance(kind, Money):
+        match = _DIGITS.search(value.text)
+        known = match and value.text.replace(match[0], "").strip() in (value.data[1], _SYMBOLS.get(value.data[1]))
+        return (match[0], value.data[1]) if match and known else None
+    unit = kind.unit if isinstance(kind, Integer | Decimal) else ""
+    digits = value.text.removesuffix(unit).strip()
+    return (digits, unit) if unit and digits != value.text and digits[-1].isdigit() else None
+
+
+_DIGITS = re.compile(r"\d([\d.,' ]*\d)?")
 
 
 def log_uniform(rng: Random, low: float, high: float) -> float:

@@ -95,7 +95,9 @@ def _fields(slot: Slot, labels: Counter[str], certain: bool, manner: Manner, rng
 
 
 def _field(slot: Slot, label: str, ask: Ask, certain: bool, manner: Manner, rng: Random) -> Field:
-    name = naming.field_name(label, slot.kind, manner.style, rng)
+    is_number = ask.schema.get("type") in ("number", "integer")
+    measured = naming.with_unit(label, slot.kind, rng) if is_number else label
+    name = naming.field_name(measured, slot.kind, manner.style, rng)
     ask = _with_evidence(ask, manner, rng)
     schema = dict(ask.schema)
     unnamed = rng.random() < 0.03
@@ -103,6 +105,10 @@ def _field(slot: Slot, label: str, ask: Ask, certain: bool, manner: Manner, rng:
         name = manner.style([rng.choice(["field", "x", "value", "f", "item", "col"]), str(rng.randint(1, 12))])
     if unnamed or rng.random() < manner.described:
         schema.setdefault("description", _description(slot, label, unnamed, rng))
+    elif is_number and rng.random() < 0.06 and (unit := naming.unit_of(slot.kind, rng)):
+        schema.setdefault(
+            "description", rng.choice(["in {}", "{}", "number of {}"][: 3 if unit.endswith("s") else 2]).format(unit)
+        )
     nullable, required = rng.random() < 0.3, rng.random() < 0.85
     may_be_empty = schema.get("type") == "array" and "minItems" not in schema and rng.random() < 0.4
     if not certain and not nullable and required and not may_be_empty:

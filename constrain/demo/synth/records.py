@@ -21,6 +21,10 @@ _FILLED = 0.78
 """Share of the cells of optional columns that are not blank."""
 
 
+_LONGER, _MOST = 0.15, 40
+"""Share of the lists that are longer than usual for their kind, and the most entries that these have."""
+
+
 @dataclass(frozen=True)
 class Records(Kind):
     """Several entries with the same columns; ``data`` is a list of rows, each from column key to value.
@@ -41,6 +45,8 @@ class Records(Kind):
         if mode == "none":
             return Value("", [])
         count = rng.randint(max(1, self.low), self.high)
+        if mode != "inline" and rng.random() < _LONGER:
+            count = min(count * rng.randint(2, 4), _MOST)
         if mode == "prose":
             return self._paragraphs(count, rng)
         if mode == "inline":

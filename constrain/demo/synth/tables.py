@@ -3,23 +3,87 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from random import Random
 
-from constrain.demo.synth import naming
+from constrain.demo.synth import naming, quantities
 from constrain.demo.synth.kinds import Value
 from constrain.demo.synth.slots import Slot
 
 Lines = list[list[str]]
 
 
-def print_table(columns: Sequence[Slot], rows: Sequence[Mapping[str, Value]], rng: Random) -> str:
-    """Write ``rows`` with column labels in one of the usual text layouts; cells may be missing."""
+def print_table(columns: Sequence[Slot], rows: Sequence[dict[str, Value]], rng: Random) -> str:
+    """Write ``rows`` with column labels in one of the usual text layouts; cells may be missing.
+
+    Units and currencies stand after some of the labels rather than in the cells, whose values then lack them, too.
+    Some tables whose columns can be told by their values have no labels. Below some there is a sum, which is no row.
+    """
+    if _needs_no_head(columns) and rng.random() < _HEADLESS:
+        currency = _take_unit(_summed(columns), rows) if _summed(columns) and rng.random() < _HEADED_UNITS else ""
+        return _in_lines(_cells(columns, rows), rng) + _sum_line(columns, rows, currency, rng)
     style = naming.print_style(rng)
     head = [naming.printed(rng.choice(column.labels[:1] * 2 + column.labels), style, rng) for column in columns]
-    cells = [[row[column.key].text if column.key in row else "" for column in columns] for row in rows]
+    for at, column in enumerate(columns):
+        if rng.random() < _HEADED_UNITS and (unit := _take_unit(column, rows)):
+            head[at] += rng.choice(_UNIT_MARKS).format(unit)
     layout = rng.choices([layout for layout, _ in _LAYOUTS], [weight for _, weight in _LAYOUTS])[0]
-    return layout(head, cells, rng)
+    return layout(head, _cells(columns, rows), rng) + _sum_line(columns, rows, "", rng)
+
+
+def _cells(columns: Sequence[Slot], rows: Sequence[dict[str, Value]]) -> Lines:
+    return [[row[column.key].text if column.key in row else "" for column in columns] for row in rows]
+
+
+_HEADLESS = 0.35
+"""Share of the tables that have no labels, of those whose columns can be told by their values."""
+
+
+def _needs_no_head(columns: Sequence[Slot]) -> bool:
+    """Whether no two columns have values of the same form."""
+    forms = ["number" if isinstance(each.kind, _NUMBERS) else type(each.kind).__name__ for each in columns]
+    return len(columns) < 5 and len(set(forms)) == len(forms)
+
+
+_NUMBERS = (quantities.Money, quantities.Integer, quantities.Decimal)
+
+
+def _summed(columns: Sequence[Slot]) -> Slot | None:
+    """Return the last column of amounts."""
+    return next((column for column in reversed(columns) if isinstance(column.kind, quantities.Money)), None)
+
+
+def _sum_line(columns: Sequence[Slot], rows: Sequence[dict[str, Value]], currency: str, rng: Random) -> str:
+    """Return a line with the sum of a column, or nothing; it is there where only it has the currency."""
+    column = _summed(columns)
+    if column is None or (not currency and (len(rows) < 2 or rng.random() > _SUMMED)):
+        return ""
+    total = sum(row[column.key].data[0] for row in rows if column.key in row)
+    rule = rng.choice(["", "", f"\n{rng.choice('-=_') * rng.randint(8, 40)}"])
+    label = f"{rng.choice(_SUMS)}{rng.choice([' ', ': ', '   ', chr(9)])}{currency}".rstrip()
+    return f"{rule}\n{label} {total:,.2f}"
+
+
+_SUMMED = 0.35
+_SUMS = ("Subtotal", "Subtotal", "Carried forward", "Page total", "Sum of this page", "Interim total", "c/f")
+
+_HEADED_UNITS = 0.5
+"""Share of the columns of numbers with a unit that have it above them."""
+
+_UNIT_MARKS = (" ({})", " ({})", " ({})", " [{}]", ", {}", " in {}")
+
+
+def _take_unit(column: Slot | None, rows: Sequence[dict[str, Value]]) -> str:
+    """Take the unit from the values of a column, and return it; nothing if there are several, or values without."""
+    held = [row for row in rows if column and column.key in row]
+    split = [quantities.without_unit(column.kind, row[column.key]) for row in held] if column else []
+    units = {part[1] for part in split if part}
+    if column is None or len(units) != 1 or None in split:
+        return ""
+    for row, part in zip(held, split, strict=True):
+        row[column.key] = replace(row[column.key], text=part[0] if part else "")
+    return units.pop()
 
 
 def _grid(head: list[str], cells: Lines, rng: Random) -> Lines:
@@ -54,6 +118,23 @@ def _aligned(head: list[str], cells: Lines, rng: Random) -> str:
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
     )
+
+
+def _in_lines(cells: Lines, rng: Random) -> str:
+    """Write a line for every row, without labels: in columns, with dots before the last cell, or with bullets."""
+    _, *lines = _grid([], cells, rng)
+    if rng.random() < 0.6:
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        leader, place = rng.choice("  ."), rng.choice([str.ljust, str.rjust])
+        padded = [
+            [cell.ljust(width + 2, leader) for cell, width in zip(line[:-1], widths, strict=False)] for line in lines
+        ]
+        return "\n".join(
+            " ".join([*before, place(line[-1], widths[-1])]).rstrip()
+            for before, line in zip(padded, lines, strict=True)
+        )
+    bullet, gap = rng.choice(["", "- ", "* ", "• "]), rng.choice([", ", "  ", " - ", ": ", " / ", "\t"])
+    return "\n".join(bullet + gap.join(filter(None, line)) for line in lines)
 
 
 def _piped(head: list[str], cells: Lines, rng: Random) -> str:
