@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from constrain.completion.pending import PendingResult
+from constrain.completion.pending import Pending, PendingResult
 
 R = TypeVar("R")
 
@@ -39,6 +39,12 @@ class PendingRounds(Generic[R]):
     def is_waiting(self) -> bool:
         """Whether no request of the present round has started."""
         return all(pending.is_waiting for pending in self._round)
+
+    @property
+    def streamed(self) -> Pending[Any] | None:
+        """The request of the present round, if it is the only one."""
+        (first, *others) = self._round
+        return first if isinstance(first, Pending) and not others else None
 
     def cancel(self) -> None:
         """Cancel all requests."""

@@ -1,4 +1,4 @@
-"""Calibration: what share of values of a kind is right among those of a probability, and when to doubt a value."""
+"""Calibration: what share of values of a kind is right among those of a probability, and when to doubt a record."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ MIN_VALUES, MIN_ISOTONIC = 30, 200
 OTHERS = "others"
 #: Name of the calibration in the folder of a model, which holds unless another is given.
 FILE_NAME = "constrain_calibration.json"
+_MARGINS = ("null_margin", "end_margin")
 
 
 class Sample(NamedTuple):
@@ -47,14 +48,23 @@ class Calibration:
         null_margin: how many times as probable as null a value has to be where the schema allows null; if it is less
             probable, it becomes null. 0: values are as the model writes them. ``None``: as the file in the folder of
             the model says, or 0.
+        end_margin: how many times as probable as another item the end of a list has to be; if it is less probable, the
+            list goes on. 0: lists end where the model ends them. ``None``: as for ``null_margin``.
     """
 
     curves: Mapping[str, Curve] = field(default_factory=dict)
     null_margin: float | None = None
+    end_margin: float | None = None
 
     def __post_init__(self) -> None:
         check_type("curves", self.curves, Mapping, "curves by kind")
         check_number("null_margin", self.null_margin or 0, 0)
+        check_number("end_margin", self.end_margin or 0, 0)
+
+    @property
+    def has_margins(self) -> bool:
+        """Whether what a model writes may be changed."""
+        return bool(self.null_margin or self.end_margin)
 
     @classmethod
     def fit(cls, samples: Iterable[Sample]) -> Calibration:
@@ -82,16 +92,19 @@ class Calibration:
 
     @classmethod
     def of_model(cls, folder: str | Path | None, given: Calibration | None) -> Calibration | None:
-        """Return ``given``, or the calibration in the model's folder, whose margin is also used if ``given`` has none.
+        """Return ``given``, or the calibration in the model's folder, which also has the margins that ``given`` lacks.
 
         Raises:
             ArgumentError: the file cannot be read, or is no calibration.
         """
         path = None if folder is None else Path(folder) / FILE_NAME
         own = cls.load(path) if path is not None and path.is_file() else None
-        if given is None or own is None or given.null_margin is not None:
+        if given is None or own is None:
             return given or own
-        return replace(given, null_margin=own.null_margin)
+        null = own.null_margin if given.null_margin is None else given.null_margin
+        return replace(
+            given, null_margin=null, end_margin=own.end_margin if given.end_margin is None else given.end_margin
+        )
 
     @classmethod
     def load(cls, path: str | Path) -> Calibration:
@@ -102,9 +115,9 @@ class Calibration:
         """
         try:
             read = json.loads(Path(path).read_text(encoding="utf-8"))
-            curves, margin = read["curves"], read.get("null_margin")
+            curves, margins = read["curves"], [read.get(name) for name in _MARGINS]
             first = {OTHERS: curve_of(curves[OTHERS])} if curves else {}
-            return cls({**first, **{kind: curve_of(each) for kind, each in curves.items()}}, margin)
+            return cls({**first, **{kind: curve_of(each) for kind, each in curves.items()}}, *margins)
         except OSError as error:
             raise ArgumentError(f"the calibration cannot be read: {error}") from error
         except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -113,7 +126,8 @@ class Calibration:
     def to_json(self) -> dict[str, Any]:
         """Return the calibration as JSON."""
         curves = {kind: curve.to_json() for kind, curve in self.curves.items()}
-        return {"curves": curves, **({} if self.null_margin is None else {"null_margin": self.null_margin})}
+        margins = {name: margin for name in _MARGINS if (margin := getattr(self, name)) is not None}
+        return {"curves": curves, **margins}
 
     def save(self, path: str | Path) -> None:
         """Write the calibration to a file."""

@@ -30,6 +30,8 @@ from constrain.tokenizer import ExLlamaV2Tokenizer
 
 #: Tokens with which ``null`` may begin, with what may stand before it.
 _BEFORE_NULL = re.compile(rb'"?[\[,:]? ?(n|nu|nul|null[^\w]*)?')
+#: Tokens that may end a list or lead to its next item, with what ends an item before it.
+_AFTER_ITEM = re.compile(rb'"?\}*[\],] ?[\]},]*:? ?[\["{]*')
 #: Maximum number of alternatives of a value.
 MAX_ALTERNATIVES = 64
 #: Maximum number of places of a target whose alternatives are cached.
@@ -88,9 +90,13 @@ class ConfidenceReader:
 
     @cached_property
     def watched_tokens(self) -> TokenMask:
-        """The tokens with which ``null`` may begin."""
+        """The tokens with which ``null`` may begin, and those that may follow on an item of a list."""
         size, spell = self._vocabulary.size, self._vocabulary.token_bytes
-        found = [token for token in range(size) if (text := spell(token)) and _BEFORE_NULL.fullmatch(text)]
+        found = [
+            token
+            for token in range(size)
+            if (text := spell(token)) and (_BEFORE_NULL.fullmatch(text) or _AFTER_ITEM.fullmatch(text))
+        ]
         return RowMask(packed(found, (size + 31) // 32))
 
     def read(self, target: Target[Any], grammar: CompiledGrammar, written: Completion) -> list[LeafConfidence]:

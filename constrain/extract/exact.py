@@ -12,12 +12,12 @@ from functools import partial
 import torch
 
 from constrain.completion import Completion, Rounds, submit_all
-from constrain.engine import CompiledGrammar, Matcher
+from constrain.engine import CompiledGrammar
 from constrain.errors import GenerationError
+from constrain.extract.begun import BegunFilter
 from constrain.extract.confidence import LeafConfidence
 from constrain.extract.distribution import Branch, Distribution
 from constrain.filters import combine
-from constrain.filters.engine import ExLlamaV2EngineFilter
 from constrain.filters.masks import TokenMask
 from constrain.model import ExLlamaV2MMEmbedding
 from constrain.runtime import Handle, Request, Runtime, SamplingParams
@@ -110,10 +110,7 @@ class _Scorer:
     def submit(self, first: int, branch: Branch) -> PendingScore:
         """Submit a request for a branch of the value that begins with the token number ``first`` of the record."""
         tokens = [*self._written.tokens[:first], *branch.tokens]
-        matcher = self._grammar.matcher()
-        for token in tokens:
-            matcher.accept(token)
-        begun = _BegunFilter(self._runtime, self._grammar, matcher)
+        begun = BegunFilter(self._runtime, self._grammar, tokens)
         width = self._runtime.model.config.padded_vocab_size
         request = Request(
             prompt=[torch.tensor([[*self._written.context, *tokens]])],
@@ -125,14 +122,3 @@ class _Scorer:
             embeddings=self._embeddings,
         )
         return PendingScore(self._runtime.submit(request))
-
-
-class _BegunFilter(ExLlamaV2EngineFilter):
-    """A filter for the rest of a text of which a matcher has accepted the beginning."""
-
-    def __init__(self, runtime: Runtime, grammar: CompiledGrammar, begun: Matcher) -> None:
-        super().__init__(runtime.model, runtime.tokenizer, grammar)
-        self._begun = begun
-
-    def begin(self, prefix_str: str | None = "") -> None:
-        self.matcher = self._begun.clone()

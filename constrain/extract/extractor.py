@@ -42,6 +42,7 @@ from constrain.extract.confidence import ConfidenceReader
 from constrain.extract.evidence import SOURCE
 from constrain.extract.exact import score_branches
 from constrain.extract.extraction import Extraction
+from constrain.extract.list_ends import with_more_items
 from constrain.extract.long import LongExtraction
 from constrain.extract.options import ExtractionOptions, ExtractOptions
 from constrain.extract.partial import ExtractionStream, PartialReader
@@ -250,18 +251,24 @@ class Extractor:
         ids = self.encode_prompt(document.text, options) if prompt is None else prompt
         confidence, calibration, limit = self._confidence, self.calibration, options.max_new_tokens
         reader = RecordReader(target, document, index, limit, grammar, confidence, calibration, options.confidence)
-        if not options.confidence and calibration is not None and calibration.null_margin:
+        if not options.confidence and calibration is not None and calibration.has_margins:
             options = replace(options, confidence=True, watched_tokens=confidence.watched_tokens)
-        if options.exact:
-            return PendingRounds(self._exact(reader, ids, options))
+        end_margin = calibration.end_margin if calibration is not None and not options.filters else None
+        if options.exact or end_margin:
+            return PendingRounds(self._in_rounds(reader, ids, options, end_margin or 0))
         return self._submitted(reader, ids, options, reader.read)
 
-    def _exact(self, reader: RecordReader[T], ids: torch.Tensor, options: ExtractionOptions) -> Rounds[Extraction[T]]:
-        """Extract a record, and score what is not known of the alternatives of its values."""
+    def _in_rounds(
+        self, reader: RecordReader[T], ids: torch.Tensor, options: ExtractionOptions, end_margin: float
+    ) -> Rounds[Extraction[T]]:
+        """Extract a record, let its lists go on, and score what is not known of the alternatives of its values."""
         (written,) = yield [self._submitted(reader, ids, options, lambda written: written)]
-        leaves, watched = reader.leaves(written), self._confidence.watched_tokens
-        embeddings = tuple(options.embeddings)
-        yield from score_branches(self.runtime, reader.grammar, written, leaves, watched, embeddings)
+        if end_margin and written.complete:
+            written = yield from with_more_items(self.runtime, reader, written, options, end_margin)
+        leaves = reader.leaves(written)
+        if options.exact:
+            watched, embeddings = self._confidence.watched_tokens, tuple(options.embeddings)
+            yield from score_branches(self.runtime, reader.grammar, written, leaves, watched, embeddings)
         return reader.extraction(written, leaves)
 
     def _submitted(

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 from pydantic import ValidationError
 from pydantic_core import from_json
 
-from constrain.completion import Pending, PendingResult, submitted
+from constrain.completion import Pending, PendingResult, PendingRounds, submitted
 from constrain.documents import Document
 from constrain.engine import CompiledGrammar
 from constrain.extract.evidence import Quotation
@@ -132,10 +132,16 @@ def _num_values(record: Any) -> int:
     return sum(map(_num_values, record)) if isinstance(record, list) else 1
 
 
+def _streamed(pending: PendingResult[Any]) -> Pending[Any] | None:
+    """Return the request whose text is the record, or its first version."""
+    return pending.streamed if isinstance(pending, PendingRounds) else pending if isinstance(pending, Pending) else None
+
+
 class ExtractionStream(Iterable[Partial[T]], AsyncIterable[Partial[T]]):
     """The partial records of an extraction, for ``for`` and ``async for``; the last one is the whole record.
 
-    Doubtful values become null in the last one only, if the extractor has a calibration with a margin.
+    Doubtful values become null, and lists with doubtful ends go on, in the last one only, if the extractor has a
+    calibration with margins.
 
     A loop submits the request, and cancels it if it is left early. A document that does not fit in the context has no
     partial records, only the whole one.
@@ -160,10 +166,10 @@ class ExtractionStream(Iterable[Partial[T]], AsyncIterable[Partial[T]]):
     def __iter__(self) -> Generator[Partial[T], None, None]:
         reader = self._make_reader()
         pending = self._submit(reader.grammar)
-        if isinstance(pending, Pending):
-            with closing(pending.pieces()) as pieces:
+        if streamed := _streamed(pending):
+            with closing(streamed.pieces()) as pieces:
                 for _ in pieces:
-                    if partial := reader.read(pending.text()):
+                    if partial := reader.read(streamed.text()):
                         yield partial
         self.extraction = pending.read() if isinstance(pending, Pending) else pending.result()
         yield from reader.rest(self.extraction)
@@ -171,10 +177,10 @@ class ExtractionStream(Iterable[Partial[T]], AsyncIterable[Partial[T]]):
     async def __aiter__(self) -> AsyncGenerator[Partial[T], None]:
         reader = await asyncio.to_thread(self._make_reader)
         pending = await submitted(lambda: self._submit(reader.grammar))
-        if isinstance(pending, Pending):
-            async with aclosing(pending.apieces()) as pieces:
+        if streamed := _streamed(pending):
+            async with aclosing(streamed.apieces()) as pieces:
                 async for _ in pieces:
-                    if partial := reader.read(pending.text()):
+                    if partial := reader.read(streamed.text()):
                         yield partial
         self.extraction = pending.read() if isinstance(pending, Pending) else await pending.aresult()
         for partial in reader.rest(self.extraction):
