@@ -375,15 +375,13 @@ void BudgetedMasks::walk_unfinished(const Configuration& from) {
 /// Judges the tokens of a wildcard region together, if nearly all of them lead to one configuration, exactly: those
 /// that end within a character reach it after a few more bytes. False if they do not.
 bool BudgetedMasks::walk_usual_text(const Configuration& from) {
-  if (!one_for_each_byte_) return false;
-  const auto usual = usual_text(from);
-  if (!usual) return false;
+  if (!one_for_each_byte_ || !find_usual_text(from)) return false;
   const Vocabulary& vocabulary = grammar_.vocabulary();
-  const TokenClassPtr within = vocabulary.token_class(usual->characters);
-  const uint64_t need = measured_tokens(*usual->after), most = need + kRestOfCharacter;
+  const TokenClassPtr within = vocabulary.token_class(usual_.characters);
+  const uint64_t need = measured_tokens(*usual_.after), most = need + kRestOfCharacter;
   if (need <= budget_) {
     within->add(WildcardRegion::kUnbounded, tokens_);
-    std::vector<TokenId> unlike = usual->unlike;
+    std::vector<TokenId> unlike = usual_.unlike;
     vocabulary.add_duplicates(unlike);
     tokens_.remove(unlike);
     same_from(need);
@@ -397,8 +395,8 @@ bool BudgetedMasks::walk_usual_text(const Configuration& from) {
     same_from(most);
   }
   most_ = std::max(most_, most);
-  walk(select(usual->unlike), from);
-  walk(*within->leaving(usual->leaving, vocabulary), from);
+  walk(select(usual_.unlike), from);
+  walk(*within->leaving(usual_.leaving, vocabulary), from);
   return true;
 }
 
@@ -437,6 +435,16 @@ bool BudgetedMasks::walk_counted_text(const Configuration& from) {
   if (least > 1) walk_along_completion(from);
   walk_.run(*leaving, 0, from.tops());
   if (text->cut) walk_.run(*within->long_tokens(text->after.size(), vocabulary), 0, from.tops());
+  return true;
+}
+
+/// Sets `usual_`; false if there is no such text.
+bool BudgetedMasks::find_usual_text(const Configuration& from) {
+  if (usual_.from == &from) return true;
+  auto found = usual_text(from);
+  if (!found) return false;
+  usual_ = *std::move(found);
+  usual_.from = &from;
   return true;
 }
 

@@ -86,6 +86,7 @@ class BudgetedMasks final : public SharedStage {
   /// Text of a wildcard region that leads to one configuration, whatever it is, if it has none of the tokens in
   /// `unlike`.
   struct UsualText {
+    const Configuration* from = nullptr;  ///< before the text
     const Configuration* after = nullptr;
     CharacterClass characters;
     ByteSet leaving;
@@ -117,6 +118,7 @@ class BudgetedMasks final : public SharedStage {
   void walk_unfinished(const Configuration& from);
   bool walk_usual_text(const Configuration& from);
   bool walk_counted_text(const Configuration& from);
+  bool find_usual_text(const Configuration& from);
   std::optional<UsualText> usual_text(const Configuration& from);
   bool list_unlike(const Configuration& from, std::vector<TokenId>& unlike);
   void add_beginnings(const std::vector<std::string>& texts, std::vector<TokenId>& out) const;
@@ -141,6 +143,7 @@ class BudgetedMasks final : public SharedStage {
   std::unordered_map<const Configuration*, uint64_t> reach_;  // most tokens needed after any allowed token
   RecentCache<Made> made_;
   std::vector<Pending> pending_;
+  UsualText usual_;                            // the last that was found: all of a key has one configuration
   std::optional<StackTop> last_;               // the last stack top that was alone ...
   const Configuration* last_after_ = nullptr;  // ... its configuration
   Need last_need_{};                           // ... and bounds on its need

@@ -221,7 +221,8 @@ bool DistinctItems::begin(Reg& reg, RuleId rule, uint8_t byte, Registers& regist
 
 bool DistinctItems::step(Reg& reg, uint8_t byte, bool last, Registers& registers) const {
   Items items = unpack(reg);
-  const bool in_text = last && registers.only_endings && items.text != kForgotten && stays_in_text(items, byte);
+  const bool ends = last && registers.only_endings && registers.nesting == 0;
+  const bool in_text = ends && items.text != kForgotten && !is_scalar(items) && stays_in_text(items, byte);
   if (!follow(items, items.item->tops(), byte, registers)) return false;
   if (in_text && forgettable(items, registers)) forget(items);
   reg = pack(items, registers);
@@ -252,15 +253,19 @@ bool DistinctItems::stays_in_text(const Items& items, uint8_t byte) const {
   return byte < 0x80 ? within.ascii.has(byte) : within.beyond_ascii;
 }
 
+/// True if some parse of the item is a scalar under way.
+bool DistinctItems::is_scalar(const Items& items) const {
+  return items.item->depth == 1 && std::ranges::any_of(items.item->tops(), [&](const StackTop& top) {
+           const Rule* rule = grammar_->rule(top.state);
+           return rule && rule->callees().empty();
+         });
+}
+
 /// Texts of scalars are kept: many tokens end one and begin the next.
 bool DistinctItems::forgettable(const Items& items, const Registers& registers) const {
   const bool by_end = registers.only_endings && registers.nesting == 0;
-  const auto is_scalar = [&](const StackTop& top) {
-    const Rule* rule = grammar_->rule(top.state);
-    return !top.parent && rule && rule->callees().empty();
-  };
   if (!by_end || items.rivals != Rivals::none || text_length(items) > kBoundedLength) return false;
-  return items.item->depth > 1 || std::ranges::none_of(items.item->tops(), is_scalar);
+  return !is_scalar(items);
 }
 
 void DistinctItems::forget(Items& items) {

@@ -143,6 +143,7 @@ class DistinctItems {
   /// Stands for the text of an item, and for all values before it, where none of them makes a difference.
   static constexpr Reg kForgotten = 1;
   bool stays_in_text(const Items& items, uint8_t byte) const;
+  bool is_scalar(const Items& items) const;
   bool forgettable(const Items& items, const Registers& registers) const;
   static void forget(Items& items);
 

@@ -128,6 +128,10 @@ uint64_t StringRule::count_values(Local state, Reg reg, const ParseTable&) {
   return kScalars[std::min<uint64_t>(max_ - reg, 3)];
 }
 
+ByteSet StringRule::likely_bytes(Local state, Reg reg) {
+  return state == kBody && reg >= min_ ? ByteSet::range('"', '"') : ByteSet::all();
+}
+
 uint64_t StringRule::remaining(Local state, Reg reg, const Lengths&) {
   // Bytes until the scalar value under way is complete, by state.
   static constexpr uint8_t kToBody[kStates] = {0, 0, 1, 2, 3, 2, 2, 3, 3, 1, 4, 3, 3, 2, 1, 8, 7, 6, 5, 4, 3, 2, 1, 0};

@@ -32,6 +32,7 @@ class StringRule final : public Rule, private MaskHints, private CompletionHints
   /// 13 digits make more values than kItems; if fewer characters are left, the bound covers all strings.
   uint64_t max_to_differ(RuleBounds&) override { return 6 * 13 + 12; }
   uint64_t max_growth(Local state, Reg, const Lengths&) override { return state == kBody ? 3 : kInfinite; }
+  ByteSet likely_bytes(Local state, Reg reg) override;
 
  private:
   static constexpr Guard kCount = 1, kClose = 2;

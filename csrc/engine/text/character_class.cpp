@@ -5,11 +5,12 @@
 namespace constrain {
 
 CharacterClass CharacterClass::plain() {
-  CharacterClass out{{}, true, {}};
-  for (uint8_t byte = 0x20; byte < 0x80; ++byte) {
-    if (byte != '"' && byte != '\\') out.ascii.add(byte);
-  }
-  return out;
+  static constexpr ByteSet kAscii = [] {
+    ByteSet ascii;
+    ascii.add(0x20, '"' - 1), ascii.add('"' + 1, '\\' - 1), ascii.add('\\' + 1, 0x7F);
+    return ascii;
+  }();
+  return {kAscii, true, {}};
 }
 
 int CharacterClass::count() const { return ascii.count() + (beyond_ascii ? 128 : 0); }

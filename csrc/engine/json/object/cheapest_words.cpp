@@ -66,6 +66,7 @@ const std::vector<std::string>& CheapestWords::from(State start, size_t count) {
 }
 
 uint64_t CheapestWords::to_end(State state) {
+  if (automaton_->accepting(state)) return 0;
   if (const auto it = to_end_.find(state); it != to_end_.end()) return it->second;
   // Dijkstra's algorithm, which caches the distances of the states on the path.
   struct Seen {
@@ -90,7 +91,8 @@ uint64_t CheapestWords::to_end(State state) {
     for_each_range(automaton_->row(at), [&, length = length, at = at](int first, int last, State to) {
       if (to == kDead) return;
       uint64_t least = escaped_length(static_cast<uint8_t>(first));
-      for (int byte = first; byte <= last; ++byte) least = std::min(least, escaped_length(static_cast<uint8_t>(byte)));
+      for (int byte = first; byte <= last && least > 1; ++byte)
+        least = std::min(least, escaped_length(static_cast<uint8_t>(byte)));
       const auto [it, added] = seen.try_emplace(to, Seen{length + least, at});
       if (!added && it->second.length <= length + least) return;
       it->second = {length + least, at};

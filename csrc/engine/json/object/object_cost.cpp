@@ -153,6 +153,19 @@ uint64_t ObjectCost::planned_length(const Members& members, std::vector<uint64_t
 }
 
 uint64_t ObjectCost::key_length(const Members& members, uint32_t id, const Lengths& lengths) {
+  // Where no further keys are needed, and none can be repeated, the text of the key does not matter.
+  const bool alone = shape_.is_plain && shape_.spec.min <= 1 && members.planned.empty();
+  if (!alone || ObjectState::used_with_prefix(members.used, members.key) > 0) return measure_key(members, id, lengths);
+  key_.assign({id, members.count, members.others, UsedKeys::hash(members.used)});
+  key_.insert(key_.end(), members.seen.begin(), members.seen.end());
+  if (const auto cached = keys_->find(key_)) return *cached;
+  const std::vector<uint64_t> key = key_;
+  const uint64_t length = measure_key(members, id, lengths);
+  keys_->put(key, length, 0);
+  return length;
+}
+
+uint64_t ObjectCost::measure_key(const Members& members, uint32_t id, const Lengths& lengths) {
   const Outlook outlook = state_.outlook(members);
   const bool plain = state_.needs_no_other(members, outlook);
   const uint64_t needed = plain ? needed_length(members, outlook, lengths) : 0;

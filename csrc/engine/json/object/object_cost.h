@@ -2,9 +2,11 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "engine/base/lru_cache.h"
 #include "engine/json/object/object_position.h"
 #include "engine/json/object/object_state.h"
 #include "engine/json/whitespace.h"
@@ -18,6 +20,9 @@ class ObjectCost {
   using Outlook = ObjectOutlook;
 
   ObjectCost(const ObjectShape& shape, const ObjectState& state, const WhitespaceRun& whitespace);
+
+  /// Forgets what was found. Called whenever the shape is prepared.
+  void prepare() { keys_.emplace(kMaxKeyBytes); }
 
   uint64_t remaining(Local state, Reg reg, const Lengths& lengths);
 
@@ -35,6 +40,8 @@ class ObjectCost {
   std::vector<std::string> find_wanted_keys(const Lengths& lengths);
 
  private:
+  static constexpr size_t kMaxKeyBytes = size_t{32} << 10;
+
   /// A key that is no name, with the bytes for the rest of it and its value.
   struct OtherKey {
     uint64_t length;
@@ -59,6 +66,7 @@ class ObjectCost {
 
   std::vector<OtherKey> other_keys(const Members& members, const std::string& typed, const std::vector<State>& at,
                                    size_t count, uint32_t duties, const Lengths& lengths);
+  uint64_t measure_key(const Members& members, uint32_t id, const Lengths& lengths);
   uint64_t rest_length(const Members& members, const Lengths& lengths);
   uint64_t end_length(const Members& members, const Lengths& lengths);
   void plan_duties(uint32_t open, const Members& members, const std::vector<uint64_t>& needed, const Lengths& lengths,
@@ -73,7 +81,9 @@ class ObjectCost {
   const ObjectShape& shape_;
   const ObjectState& state_;
   const WhitespaceRun& whitespace_;
-  std::vector<uint64_t> names_;  // lengths of the names of spec.properties
+  std::vector<uint64_t> names_;             // lengths of the names of spec.properties
+  std::optional<LruCache<uint64_t>> keys_;  // of `key_length`
+  std::vector<uint64_t> key_;               // scratch
 };
 
 }  // namespace constrain::json

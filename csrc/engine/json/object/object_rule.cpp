@@ -35,6 +35,7 @@ std::vector<RuleId> ObjectRule::callees() const {
 
 void ObjectRule::prepare(const ParseTable& grammar, const Lengths& lengths) {
   shape_.prepare(grammar, lengths);
+  cost_.prepare();
   shape_.wanted_keys = cost_.find_wanted_keys(lengths);
   state_.prepare();
 }
