@@ -6,7 +6,6 @@ import asyncio
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -29,20 +28,14 @@ def llm(tiny_dir: Path) -> LLM:
     return constrain.load(tiny_dir)
 
 
-class Late(deque[Update]):
-    """Updates of which the last comes from another thread just when the others were taken."""
+class Interrupted(Handle):
+    """A handle to which another thread adds the last update just when the others were read."""
 
-    def __init__(self, last: Callable[[], None]) -> None:
-        super().__init__()
-        self.last = last
-        self.looks = 0
-
-    def __bool__(self) -> bool:
-        self.looks += 1
-        found = len(self) > 0
-        if self.looks == 3:
-            self.last()
-        return found
+    def _read(self) -> list[Update]:
+        updates = super()._read()
+        if not self.done:
+            self.push(Update(Piece("b"), finish=Finish("stop_token")))
+        return updates
 
 
 class Idle:
@@ -56,8 +49,7 @@ class Idle:
 
 
 def test_an_update_that_comes_while_another_is_taken_is_not_lost() -> None:
-    handle = Handle(cast(Any, None), Idle())
-    handle._updates = Late(lambda: handle.push(Update(Piece("b"), finish=Finish("stop_token"))))
+    handle = Interrupted(cast(Any, None), Idle())
     handle.push(Update(Piece("a")))
     assert "".join(update.released.text for update in handle) == "ab"
 
