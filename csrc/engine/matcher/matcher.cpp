@@ -15,8 +15,9 @@ namespace {
 /// Memory limit for masks of a session, after which they start anew.
 constexpr size_t kMaxMaskBytes = size_t{32} << 20;
 
-/// Tokens of a text that are replayed at a time while its budget is far, but may come near before all are.
-constexpr size_t kReplayed = 256;
+/// Tokens of a text that are replayed at a time: while its budget is far, but may come near before all are, and in
+/// masks that replace others, which are full.
+constexpr size_t kReplayed = 64;
 
 }  // namespace
 
@@ -210,26 +211,40 @@ std::vector<TokenId> Matcher::single_choice_tokens(size_t limit) const {
   return tokens;
 }
 
-/// Replays up to `most` tokens of the text that were not. Called under the session's lock.
-Matcher::Budgeted Matcher::budgeted(size_t most) const {
-  std::shared_ptr<BudgetedMasks>& masks = session_->budgeted;
-  auto& in_budgeted = session_->in_budgeted;
-  if (!masks || masks->full()) {
-    masks = BudgetedMasks::shared(grammar());
-    in_budgeted = {{session_->first.configuration, &masks->start()}};
-  }
-  std::unique_lock lock(masks->mutex);
+void Matcher::start(Replayed& text) const {
+  text.masks = BudgetedMasks::shared(grammar());
+  text.at = {{session_->first.configuration, &text.masks->start()}};
+}
+
+/// Replays up to `most` tokens that were not, and returns the last. Called under the lock of the masks.
+const Matcher::Step& Matcher::replay(Replayed& text, size_t most) const {
   std::vector<const Step*> ahead;
-  const Step* cached = last_;
-  for (; !in_budgeted.contains(cached->configuration); cached = cached->previous) ahead.push_back(cached);
-  const Configuration* at = in_budgeted.at(cached->configuration);
-  if (ahead.size() > most) ahead.erase(ahead.begin(), ahead.end() - static_cast<std::ptrdiff_t>(most));
-  replayed_ = ahead.empty() ? last_->index : ahead.front()->index;
-  for (auto step = ahead.rbegin(); step != ahead.rend(); ++step) {
-    at = &masks->after(*at, (*step)->bytes);
-    in_budgeted[(*step)->configuration] = at;
+  const Step* last = last_;
+  for (; !text.at.contains(last->configuration); last = last->previous) ahead.push_back(last);
+  const Configuration* at = text.at.at(last->configuration);
+  for (; !ahead.empty() && most > 0; ahead.pop_back(), --most) {
+    last = ahead.back();
+    at = &text.masks->after(*at, last->bytes);
+    text.at[last->configuration] = at;
   }
-  return {*masks, std::move(lock), *at};
+  return *last;
+}
+
+/// Finds the text in the shared masks, and replays up to `most` of its tokens. Called under the session's lock.
+Matcher::Budgeted Matcher::budgeted(size_t most) const {
+  Replayed &text = session_->budgeted, &next = session_->next_budgeted;
+  if (!text.masks) start(text);
+  if (text.masks->full() && !next.masks) start(next);
+  if (next.masks) {
+    const std::unique_lock lock(next.masks->mutex);
+    const bool done = &replay(next, kReplayed) == last_;
+    next.masks->measure_bytes();
+    if (done) text = std::move(next), next = {};
+  }
+  std::unique_lock lock(text.masks->mutex);
+  const Step& last = replay(text, most);
+  replayed_ = last.index;
+  return {*text.masks, std::move(lock), *text.at.at(last.configuration)};
 }
 
 /// Called under the session's lock.

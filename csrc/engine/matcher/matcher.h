@@ -90,6 +90,12 @@ class Matcher {
     ~Budgeted() { masks.measure_bytes(); }
   };
 
+  /// Shared masks under budgets, in which a text was replayed.
+  struct Replayed {
+    std::shared_ptr<BudgetedMasks> masks;
+    std::unordered_map<const Configuration*, const Configuration*> at;  ///< their configurations by the session's
+  };
+
   /// State shared by a matcher and its clones: an arena of configurations, which are never freed one by one.
   struct Session {
     explicit Session(std::shared_ptr<const CompiledGrammar> grammar);
@@ -99,9 +105,7 @@ class Matcher {
     ConfigurationStore store;
     RecentCache<MaskPtr> masks;
     CompletionBounds bounds;
-    std::shared_ptr<BudgetedMasks> budgeted;
-    std::unordered_map<const Configuration*, const Configuration*>
-        in_budgeted;  ///< the same configurations in `budgeted`
+    Replayed budgeted, next_budgeted;  ///< the next replaces one that is full, once it has caught up with the text
     std::unique_ptr<TokenizableMasks> tokenizable;
     Step first;
     std::mutex mutex;
@@ -115,6 +119,8 @@ class Matcher {
   std::vector<TokenId> single_choice_tokens(size_t limit) const;
   std::vector<TokenId> last_tokens() const;
   MaskPtr end_mask() const;
+  void start(Replayed& text) const;
+  const Step& replay(Replayed& text, size_t most) const;
   Budgeted budgeted(size_t most = SIZE_MAX) const;
   TokenizableMasks& tokenizable() const;
 
