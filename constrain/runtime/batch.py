@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
+from itertools import accumulate, groupby
 from typing import NamedTuple
 
 import torch
@@ -17,6 +17,8 @@ from constrain.model.rope import RotaryTable
 
 #: Positions in the concatenated rows of the cache: a range, or int64 ``[n]``.
 Slots = slice | torch.Tensor
+#: Rows are alone in attention if they have more keys for each query: where rows are joined, their keys are copied.
+_MAX_KEYS_PER_QUERY = 8
 
 
 class BatchRow(NamedTuple):
@@ -87,36 +89,53 @@ class ForwardBatch:
 
 @dataclass(frozen=True)
 class _Span:
-    """Attention metadata of one row for one kind of layers: its slice of the pass, cache slots and mask."""
+    """Attention metadata of consecutive rows for one kind of layers, all with as many new positions and keys.
+
+    Attributes:
+        place: slice of the pass.
+        read: slots of the keys, row by row.
+        mask, causal: see :func:`constrain.kernels.attention`.
+        num_rows: number of rows.
+    """
 
     place: slice
-    write: Slots
     read: Slots
     mask: torch.Tensor | None
     causal: bool
+    num_rows: int = 1
 
     def to(self, device: torch.device) -> _Span:
-        write, read = (s if isinstance(s, slice) else s.to(device) for s in (self.write, self.read))
-        return replace(self, write=write, read=read, mask=None if self.mask is None else self.mask.to(device))
+        return replace(
+            self, read=_slots_to(self.read, device), mask=None if self.mask is None else self.mask.to(device)
+        )
 
 
 @dataclass(frozen=True)
 class _View:
-    """Attention metadata of one kind of layers, full or sliding: rotations of the new positions, and a span per row."""
+    """Attention metadata of one kind of layers, full or sliding.
+
+    Attributes:
+        cos, sin: rotations of the new positions.
+        write: slots of the new positions.
+        spans: the rows, in order.
+    """
 
     cos: torch.Tensor
     sin: torch.Tensor
+    write: Slots
     spans: list[_Span] = field(repr=False)
 
     def to(self, device: torch.device) -> _View:
-        return _View(self.cos.to(device), self.sin.to(device), [span.to(device) for span in self.spans])
+        spans = [span.to(device) for span in self.spans]
+        return _View(self.cos.to(device), self.sin.to(device), _slots_to(self.write, device), spans)
 
 
 @dataclass(frozen=True)
 class RaggedAttention:
     """Attention metadata of a :class:`ForwardBatch`.
 
-    Attention runs row by row, so that the result of a row does not depend on the rest of the batch.
+    Attention runs row by row, except for prompt chunks of the same shape, which are one call: the host needs longer to
+    queue a call for each layer and row than a GPU to compute it.
     """
 
     full: _View
@@ -131,34 +150,34 @@ class RaggedAttention:
         view = self.sliding if layer.sliding else self.full
         q, k, v = rotated(layer, qkv, view.cos, view.sin)
         keys, values = self.cache.parts(layer.index)
-        out = []
-        for span in view.spans:
-            at = span.place
-            read_keys = _extend(self.cache.key_quantization, keys, k[:, at], span)
-            read_values = _extend(self.cache.value_quantization, values, v[:, at], span)
-            out.append(
-                attention(
-                    q[:, at],
-                    read_keys,
-                    read_values,
-                    scale=layer.scale,
-                    mask=span.mask,
-                    causal=span.causal,
-                    cap=layer.cap,
-                    sinks=layer.sinks,
-                )
-            )
-        return out[0] if len(out) == 1 else torch.cat(out, dim=1)
+        _store(self.cache.key_quantization, keys, k, view.write)
+        _store(self.cache.value_quantization, values, v, view.write)
+        out = [
+            attention(
+                q[0, span.place].view(span.num_rows, -1, *q.shape[2:]),
+                _load(self.cache.key_quantization, keys, span, k.dtype),
+                _load(self.cache.value_quantization, values, span, v.dtype),
+                scale=layer.scale,
+                mask=span.mask,
+                causal=span.causal,
+                cap=layer.cap,
+                sinks=layer.sinks,
+            ).flatten(0, 1)
+            for span in view.spans
+        ]
+        return (out[0] if len(out) == 1 else torch.cat(out)).unsqueeze(0)
 
 
-def _extend(quantization: KVQuantization, stored: Parts, new: torch.Tensor, span: _Span) -> torch.Tensor:
-    """Store keys or values ``[1, width, kv_heads, head_dim]``, and return all that the row attends to."""
-    parts = []
+def _store(quantization: KVQuantization, stored: Parts, new: torch.Tensor, slots: Slots) -> None:
+    """Store new keys or values ``[1, width, kv_heads, head_dim]`` in the cache."""
     for tensor, part in zip(stored, quantization.quantize(new), strict=True):
-        slots = tensor.flatten(0, 1)
-        slots[span.write] = part[0]
-        parts.append(slots[span.read].unsqueeze(0))
-    return quantization.dequantize(tuple(parts), new.dtype)
+        tensor.flatten(0, 1)[slots] = part[0]
+
+
+def _load(quantization: KVQuantization, stored: Parts, span: _Span, dtype: torch.dtype) -> torch.Tensor:
+    """Return the keys or values ``[rows, keys, kv_heads, head_dim]`` that the rows of a span attend to."""
+    parts = tuple(tensor.flatten(0, 1)[span.read].view(span.num_rows, -1, *tensor.shape[2:]) for tensor in stored)
+    return quantization.dequantize(parts, dtype)
 
 
 def ragged_attention(batch: ForwardBatch, model: ExLlamaV2, cache: ExLlamaV2CacheBase) -> RaggedAttention:
@@ -166,16 +185,19 @@ def ragged_attention(batch: ForwardBatch, model: ExLlamaV2, cache: ExLlamaV2Cach
     device, dtype, size = model.modules[0].device, model.compute_dtype, batch.page_size
 
     def view(table: RotaryTable, window: int | None) -> _View:
-        turned, spans = [], []
-        for row, place in zip(batch.rows, batch.places, strict=True):
-            both_ways = row.images.both_ways
-            start, mask, causal = visible(row.past, len(row.ids), window, None, dtype, device, both_ways)
-            # Row by row: with some scaling methods, the rotation depends on the sequence length.
-            turned.append(rotations(table, row.past, row.end, row.images, device))
-            write = row_slots(row.block_table, size, row.past, row.end, device)
-            spans.append(_Span(place, write, row_slots(row.block_table, size, start, row.end, device), mask, causal))
+        # Row by row: with some scaling methods, the rotation depends on the sequence length.
+        turned = [rotations(table, row.past, row.end, row.images, device) for row in batch.rows]
         cos, sin = (torch.cat(parts, dim=1) for parts in zip(*turned, strict=True))
-        return _View(cos, sin, spans)
+        write = _concatenated(
+            [row_slots(row.block_table, size, row.past, row.end, device) for row in batch.rows], device
+        )
+        return _View(cos, sin, write, [span(rows, place, window) for rows, place in _of_one_shape(batch)])
+
+    def span(rows: Sequence[BatchRow], place: slice, window: int | None) -> _Span:
+        first = rows[0]
+        start, mask, causal = visible(first.past, len(first.ids), window, None, dtype, device, first.images.both_ways)
+        read = [row_slots(row.block_table, size, start, row.end, device) for row in rows]
+        return _Span(place, _concatenated(read, device), mask, causal, len(rows))
 
     end = max(row.end for row in batch.rows)
     return RaggedAttention(*full_and_sliding(view, model.rotary_tables, model.config.sliding_window, end), cache)
@@ -194,3 +216,28 @@ def row_slots(block_table: Sequence[int], page_size: int, start: int, end: int, 
         return slice(begin, begin + end - start)
     positions = torch.tensor(pages, device=device).unsqueeze(1) * page_size + torch.arange(page_size, device=device)
     return positions.flatten()[shift : shift + end - start]
+
+
+def _of_one_shape(batch: ForwardBatch) -> Iterator[tuple[Sequence[BatchRow], slice]]:
+    """Yield consecutive rows that attention can compute together, and their slice of the pass."""
+    for _, group in groupby(zip(batch.rows, batch.places, strict=True), key=_shape):
+        rows, places = zip(*group, strict=True)
+        yield rows, slice(places[0].start, places[-1].stop)
+
+
+def _shape(placed: tuple[BatchRow, slice]) -> Hashable:
+    """Return a value that rows share only if they are prompt chunks of the same shape and mask."""
+    row, place = placed
+    is_alone = row.end > _MAX_KEYS_PER_QUERY * len(row.ids) or row.images.both_ways
+    return place.start if is_alone else (row.past, len(row.ids))
+
+
+def _concatenated(parts: Sequence[Slots], device: torch.device) -> Slots:
+    if len(parts) == 1:
+        return parts[0]
+    # Ranges are made on the device, as a copy from the host would wait for what the device still computes.
+    return torch.cat([torch.arange(s.start, s.stop, device=device) if isinstance(s, slice) else s for s in parts])
+
+
+def _slots_to(slots: Slots, device: torch.device) -> Slots:
+    return slots if isinstance(slots, slice) else slots.to(device)

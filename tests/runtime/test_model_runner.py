@@ -10,6 +10,7 @@ import torch
 
 from constrain import ExLlamaV2Tokenizer
 from constrain.errors import GenerationError
+from constrain.kernels import attention
 from constrain.model import (
     ExLlamaV2,
     ExLlamaV2Cache,
@@ -20,7 +21,7 @@ from constrain.model import (
     ExLlamaV2CacheBase,
     Intervention,
 )
-from constrain.runtime import Request, Runtime, SamplingParams
+from constrain.runtime import Request, Runtime, SamplingParams, batch
 from constrain.runtime.batch import BatchRow
 from constrain.runtime.decode_graphs import DecodeGraphRunner, padded_width
 from constrain.runtime.model_runner import ModelRunner
@@ -97,6 +98,49 @@ def graph_logits(graphs: DecodeGraphRunner, model: ExLlamaV2, batch: Sequence[Ba
         logits = model.head(graph.states, graph.context).float()
     places = [i * graph.width + j for i, row in enumerate(batch) for j in range(len(row.ids))]
     return logits[places]
+
+
+@pytest.mark.parametrize(
+    ("family", "kind"),
+    [
+        ("llama", ExLlamaV2Cache),
+        ("llama", ExLlamaV2Cache_Q4),
+        ("mistral_window", ExLlamaV2Cache),
+        ("gpt_oss", ExLlamaV2Cache),
+        ("gemma2", ExLlamaV2Cache),
+        ("deepseek_v3", ExLlamaV2Cache),
+    ],
+)
+def test_prompt_chunks_in_one_pass_match_those_in_passes_of_their_own(
+    checkpoint: Any, ids: torch.Tensor, family: str, kind: type[ExLlamaV2CacheBase]
+) -> None:
+    model = checkpoint(family).load()
+    alone, together = (ModelRunner(model, kind(model, max_seq_len=8 * SIZE), SIZE) for _ in range(2))
+    for start, end in ((0, 9), (9, 20)):
+        chunks = rows(ids, start, end)
+        chunks[2] = chunks[2]._replace(ids=chunks[2].ids[: end - start - 2 * (end == 20)])
+        together.prefill(chunks)
+        for chunk in chunks:
+            alone.prefill([chunk])
+    for expected, found in zip(alone.paged_tensors(), together.paged_tensors(), strict=True):
+        torch.testing.assert_close(found, expected, atol=2e-4, rtol=1e-3)
+
+
+def test_prompt_chunks_of_one_shape_are_one_attention_call(
+    llama: ExLlamaV2, ids: torch.Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shapes: list[tuple[int, int]] = []
+
+    def counted(q: torch.Tensor, k: torch.Tensor, *args: Any, **options: Any) -> torch.Tensor:
+        shapes.append((len(q), k.shape[1]))
+        return attention(q, k, *args, **options)
+
+    monkeypatch.setattr(batch, "attention", counted)
+    runner = ModelRunner(llama, ExLlamaV2Cache(llama, max_seq_len=8 * SIZE), SIZE)
+    runner.prefill(rows(ids, 0, 9))
+    first, second, third = rows(ids, 9, 20)
+    runner.prefill([first, second, third._replace(ids=third.ids[:4])])
+    assert shapes == [*[(3, 9)] * llama.config.num_hidden_layers, *[(2, 20), (1, 13)] * llama.config.num_hidden_layers]
 
 
 @pytest.mark.parametrize("name", ["llama", "mistral_window", "gemma2", "gemma3", "qwen2", "phi3_longrope"])
