@@ -290,6 +290,18 @@ def test_documents_are_listed_from_the_least_sure_to_failures(page: Page) -> Non
     assert names(page)[:2] == ["<i>hostile.txt", "arabic.txt"]
 
 
+def test_folders_are_shown_as_seen_from_the_common_one(page: Page, context: BrowserContext, tmp_path: Path) -> None:
+    expect(page.locator(".about", has_text="/")).to_have_count(0)  # all documents are in one
+    lines = {}
+    for name in ("may/new/a.txt", "may/b.txt", "maybe/c.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        lines[name] = text_line(tmp_path / name, "{/name=Ann}")
+    with opened(context, page_url(tmp_path, lines)) as other:
+        expect(other.locator(".about")).to_have_text(["may/new", "may", "maybe"])
+        other.select_option("[name=order]", "name")
+        assert names(other) == ["a.txt", "b.txt", "c.txt"]
+
+
 FILTERS: list[tuple[Callable[[Page], Any], list[str]]] = [
     (lambda page: page.select_option("[name=show]", "failures"), ["gone.txt"]),
     (lambda page: page.select_option("[name=finish]", "length"), ["list.txt"]),
@@ -508,6 +520,19 @@ def test_dark_and_light(page: Page) -> None:
 
 def background(page: Page) -> Any:
     return page.evaluate("getComputedStyle(document.body).backgroundColor")
+
+
+def test_a_narrow_window_has_room_for_the_name(page: Page) -> None:
+    size = page.viewport_size
+    assert size is not None
+    open_document(page, "invoice.pdf")
+    page.keyboard.press("c")  # there are most controls
+    for width in (900, 1100, 1440):
+        page.set_viewport_size({"width": width, "height": 700})
+        is_whole = "name => name.scrollWidth <= name.clientWidth"
+        assert page.locator("#document-name").evaluate(is_whole), width
+        assert page.locator(".source > header").evaluate(is_whole), width
+    page.set_viewport_size(size)
 
 
 # A large file

@@ -10,11 +10,13 @@ const MARGIN = 6;
 export class DocumentList {
   /**
    * @param container the element that scrolls
+   * @param documents all entries; folders are shown as seen from the one that these have in common
    * @param corrections the notes on documents, which rows show
    * @param onSelect called with the entry of the index that was chosen
    */
-  constructor(container, corrections, onSelect) {
+  constructor(container, documents, corrections, onSelect) {
     this.container = container;
+    this.folder = commonFolder(documents);
     this.corrections = corrections;
     this.onSelect = onSelect;
     this.entries = [];
@@ -90,8 +92,14 @@ export class DocumentList {
   }
 
   row(entry, position) {
-    const { folder, name } = nameOf(entry);
-    const details = [entry.partLabel, entry.error ? "failed" : null, finishLabel(entry), conflictsLabel(entry), folder];
+    const name = nameOf(entry);
+    const details = [
+      entry.partLabel,
+      entry.error ? "failed" : null,
+      finishLabel(entry),
+      conflictsLabel(entry),
+      folderOf(entry).slice(this.folder.length, -1),
+    ];
     return element(
       "div",
       {
@@ -130,11 +138,22 @@ export function sureness(probability) {
   return level && element("span", { class: "sureness", "--level": level.hue }, percent(probability));
 }
 
-/** Returns the file name of a document, and its folder. */
+/** Returns the file name of a document. */
 export function nameOf(entry) {
-  const source = entry.source ?? "(no name)";
-  const cut = source.lastIndexOf("/", source.length - 2) + 1;
-  return { folder: source.slice(0, cut).replace(/(.)\/$/, "$1"), name: source.slice(cut) };
+  return (entry.source ?? "(no name)").slice(folderOf(entry).length);
+}
+
+/** Returns the folder of a document, with the slash at its end. */
+function folderOf({ source }) {
+  return source ? source.slice(0, source.lastIndexOf("/", source.length - 2) + 1) : "";
+}
+
+/** Returns the folder that all documents with a name are in. */
+function commonFolder(documents) {
+  const [first = "", ...others] = documents.filter(({ source }) => source).map(folderOf);
+  let common = first;
+  while (!others.every((folder) => folder.startsWith(common))) common = common.replace(/[^/]*\/$/, "");
+  return common;
 }
 
 function rowId(position) {

@@ -103,7 +103,7 @@ function sorted(entries, { order, field }) {
   if (order === "file") return entries;
   if (order === "name") {
     const { compare } = new Intl.Collator(undefined, { numeric: true });
-    return entries.toSorted((one, other) => compare(nameOf(one).name, nameOf(other).name));
+    return entries.toSorted((one, other) => compare(nameOf(one), nameOf(other)));
   }
   const least = (entry) => (field === "" ? entry.least : entry.fields[field]?.[1]) ?? 2;
   // Failures come last: nothing of them can be unsure.

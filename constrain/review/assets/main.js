@@ -21,7 +21,7 @@ class Review {
     this.fields = {};
     index.numbers = new Map(index.fields.map(({ field }, i) => [field, i]));
     this.corrections = new Corrections(() => this.refresh());
-    this.list = new DocumentList(byId("list"), this.corrections, (entry) => this.open(entry));
+    this.list = new DocumentList(byId("list"), index.documents, this.corrections, (entry) => this.open(entry));
     this.filters = new Filters(byId("filters"), index, this.corrections, (entries) => this.showList(entries));
     this.source = new SourceView((pointer) => this.fieldIndex(pointer), (pointer) => this.select(pointer));
     this.record = new RecordView(index, {
@@ -92,11 +92,11 @@ class Review {
     if (this.entry !== entry) return; // another was opened meanwhile
     this.detail = detail;
     this.source.selected = this.record.selected = null;
-    byId("document-name").textContent = nameOf(entry).name;
+    byId("document-name").textContent = nameOf(entry);
     byId("document-part").textContent = entry.partLabel ?? "";
     byId("images").hidden = Object.keys(entry.images ?? {}).length === 0;
     this.showDetail();
-    announce(`${nameOf(entry).name} ${entry.partLabel ?? ""}`);
+    announce(`${nameOf(entry)} ${entry.partLabel ?? ""}`);
   }
 
   /** Shows the source and the record, with what is noted on it. */
