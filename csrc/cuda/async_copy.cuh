@@ -16,6 +16,18 @@ __device__ __forceinline__ void copy_async(uint4* to, const void* from, bool val
       : "memory");
 }
 
+// Copies 16 bytes if `wanted`, without the branch that the compiler would make of it.
+__device__ __forceinline__ void copy_async_where(bool wanted, void* to, const void* from) {
+  asm volatile(
+      "{\n"
+      " .reg .pred wanted;\n"
+      " setp.ne.b32 wanted, %2, 0;\n"
+      " @wanted cp.async.cg.shared.global [%0], [%1], 16;\n"
+      "}\n" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))),
+      "l"(from), "r"(static_cast<int>(wanted))
+      : "memory");
+}
+
 // As `copy_async`, through the L1 cache: for what other warps of the multiprocessor copy too.
 __device__ __forceinline__ void copy_async_cached(void* to, const void* from, bool valid) {
   asm volatile(

@@ -20,6 +20,13 @@ __device__ __forceinline__ void synchronize_cluster() {
 #endif
 }
 
+// Waits until no block of the cluster reads shared memory any more. What has been read must have been used before.
+__device__ __forceinline__ void leave_cluster() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+#endif
+}
+
 // The number of blocks of the cluster, and that of this block among them.
 __device__ __forceinline__ int cluster_size() {
   int size = 1;

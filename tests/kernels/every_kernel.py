@@ -108,17 +108,20 @@ def updates() -> None:
 
 
 def packed_products() -> None:
-    for kind, dtype, rows in product(("int4", "int8", "float8", "float4"), HALVES, (1, 8, 16, 20)):
-        codes = torch.randint(0, 1 << BITS[kind], (64, 328)).to(torch.uint8)
+    # Blocks with several tiles keep their rows, where there are some.
+    many = 128 * torch.cuda.get_device_properties(0).multi_processor_count
+    shapes = ((1, 64), (8, 64), (16, 64), (20, 64), (2, many))
+    for kind, dtype, (rows, outputs) in product(("int4", "int8", "float8", "float4"), HALVES, shapes):
+        codes = torch.randint(0, 1 << BITS[kind], (outputs, 328)).to(torch.uint8)
         for size, has_zeros in product((32, 128), (False, True) if kind.startswith("int") else (False,)):
-            scales = torch.rand(64, -(-328 // size)).to(dtype)
+            scales = torch.rand(outputs, -(-328 // size)).to(dtype)
             zeros = torch.zeros_like(scales, dtype=torch.uint8) if has_zeros else None
             weight = TensorCoreWeight.of_codes(kind, codes, scales, zeros, size, dtype)
             assert weight is not None
             multiply_packed(weight, rows)
-    for dtype, rows in product(HALVES, (1, 8, 16, 20)):
-        codes, scales = (torch.randint(0, most, (64, width)) for most, width in ((16, 328), (127, 21)))
-        floats = TensorCoreWeight.of_scaled_floats(codes.byte(), scales.byte(), torch.rand(64), dtype)
+    for dtype, (rows, outputs) in product(HALVES, shapes):
+        codes, scales = (torch.randint(0, most, (outputs, width)) for most, width in ((16, 328), (127, 21)))
+        floats = TensorCoreWeight.of_scaled_floats(codes.byte(), scales.byte(), torch.rand(outputs), dtype)
         assert floats is not None
         multiply_packed(floats, rows)
 

@@ -13,6 +13,8 @@ namespace constrain::cuda {
 constexpr int kRowsOfProduct = 8;  // as a tensor core's product takes them
 constexpr int kChunk = 16;         // bytes of an asynchronous copy
 constexpr int kStepInputs = 16;    // of a tensor core's product
+constexpr int kQuarterBytes = 64;  // of a row of x
+constexpr int kSpanChunks = kPackedSpan * 2 / kChunk;
 constexpr int kSteps = kPackedSpan / kStepInputs;
 
 // Where a record's parts are, from its form.
@@ -84,22 +86,36 @@ __device__ __forceinline__ uint4 load_codes(const uint8_t* record, int n, int la
   return reinterpret_cast<const uint4*>(record)[n * kWarp + lane];
 }
 
+// Adds the sums of rows of x over a step, as ones @ x.T.
+template <typename T>
+__device__ __forceinline__ void add_rows(float (&sums)[4], const uint32_t (&b)[2]) {
+  constexpr uint32_t kOne2 = kIsHalf<T> ? 0x3c003c00u : 0x3f803f80u;
+  multiply_add<T>(sums, {kOne2, kOne2, kOne2, kOne2}, b);
+}
+
+// How `multiply_span` takes away what operands carry beside the weights: it is subtracted from them, or from their
+// sums, times the sums of the rows of x. These are added up, or known already.
+enum class Offsets { subtracted, summed, known };
+
 // sum += tiles @ columns.T over a span. Of tile m, whose record is at m * tile_bytes, the lane 4 g + t gets outputs g
 // and g + 8 of the rows 2 t and 2 t + 1 of each eight. `columns(quarter, n)` returns the lane's 16 bytes, at 8 t, of
-// row g of the n-th eight rows. Scales multiply the sums of a group, so that the weights are rounded nowhere. What the
-// operands carry beside the weights is subtracted from them, or with `kFold` there too, times the sums of the rows.
-template <typename T, typename Format, bool kFold, int kTiles, int kColumns, typename Columns>
+// row g of the n-th eight rows. Scales multiply the sums of a group, so that the weights are rounded nowhere. Known
+// sums of rows are those of 2 t and 2 t + 1, four pairs a group.
+template <typename T, typename Format, Offsets kOffsets, int kTiles, int kColumns, typename Columns>
 __device__ __forceinline__ void multiply_span(float (&sum)[kTiles][kColumns][4], const uint8_t* records, int tile_bytes,
-                                              const RecordLayout<Format>& layout, int lane, const Columns& columns) {
+                                              const RecordLayout<Format>& layout, int lane, const Columns& columns,
+                                              const float2* known = nullptr) {
   constexpr int kGroupSteps = Format::kGroup / kStepInputs;
-  constexpr bool kCarries = Format::template kCarries<T, Format::kZeros>, kFolds = kCarries && kFold;
-  constexpr uint32_t kOne2 = kIsHalf<T> ? 0x3c003c00u : 0x3f803f80u;
+  constexpr bool kCarries = Format::template kCarries<T, Format::kZeros>,
+                 kFolds = kCarries && kOffsets != Offsets::subtracted;
+  // Products of tensor cores take long to arrive, so that few sums are each made of two, which do not wait for another.
+  constexpr int kChains = kTiles * kColumns == 1 && kGroupSteps > 2 ? 2 : 1;
   uint4 words[kTiles], x[kColumns];
   uint32_t scale[kTiles][2] = {};
 #pragma unroll
   for (int group = 0; group < layout.kGroups; ++group) {
     const int place = group * 8 + lane / 4;
-    float part[kTiles][kColumns][4] = {}, rows[kColumns][4] = {};
+    float part[kChains][kTiles][kColumns][4] = {}, rows[kChains][kColumns][4] = {};
     uint32_t extra[kTiles][2];
 #pragma unroll
     for (int m = 0; m < kTiles; ++m) load_extra<T>(records + m * tile_bytes, layout, place, extra[m]);
@@ -109,7 +125,7 @@ __device__ __forceinline__ void multiply_span(float (&sum)[kTiles][kColumns][4],
       for (int n = 0; n < kColumns; ++n) {
         if (step % 2 == 0) x[n] = columns(step / 2, n);
         const uint32_t b[2] = {step % 2 == 0 ? x[n].x : x[n].z, step % 2 == 0 ? x[n].y : x[n].w};
-        if constexpr (kFolds) multiply_add<T>(rows[n], {kOne2, kOne2, kOne2, kOne2}, b);
+        if constexpr (kFolds && kOffsets == Offsets::summed) add_rows<T>(rows[step % kChains][n], b);
       }
 #pragma unroll
       for (int m = 0; m < kTiles; ++m) {
@@ -118,11 +134,23 @@ __device__ __forceinline__ void multiply_span(float (&sum)[kTiles][kColumns][4],
         if (step % 2 == 0) load_subscales<T>(record, layout, step / 2, lane, scale[m]);
         uint32_t a[4];
         Format::template operands<T>(words[m], step % Format::kSteps, scale[m], a);
-        if constexpr (kCarries && !kFold) subtract_extra<T>(a, extra[m]);
+        if constexpr (kCarries && !kFolds) subtract_extra<T>(a, extra[m]);
 #pragma unroll
         for (int n = 0; n < kColumns; ++n)
-          multiply_add<T>(part[m][n], a, {step % 2 == 0 ? x[n].x : x[n].z, step % 2 == 0 ? x[n].y : x[n].w});
+          multiply_add<T>(part[step % kChains][m][n], a,
+                          {step % 2 == 0 ? x[n].x : x[n].z, step % 2 == 0 ? x[n].y : x[n].w});
       }
+    }
+    float row_sum[kColumns][2];
+#pragma unroll
+    for (int n = 0; n < kColumns; ++n) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i)
+        row_sum[n][i] = kChains == 2 ? rows[0][n][i] + rows[kChains - 1][n][i] : rows[0][n][i];
+    }
+    if constexpr (kFolds && kOffsets == Offsets::known) {
+      const float2 pair = known[group * (kRowsOfProduct / 2)];
+      row_sum[0][0] = pair.x, row_sum[0][1] = pair.y;
     }
 #pragma unroll
     for (int m = 0; m < kTiles; ++m) {
@@ -132,8 +160,9 @@ __device__ __forceinline__ void multiply_span(float (&sum)[kTiles][kColumns][4],
       for (int n = 0; n < kColumns; ++n) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          float value = part[m][n][i];
-          if constexpr (kFolds) value -= (i < 2 ? carried.x : carried.y) * rows[n][i];
+          float value = part[0][m][n][i];
+          if constexpr (kChains == 2) value += part[1][m][n][i];
+          if constexpr (kFolds) value -= (i < 2 ? carried.x : carried.y) * row_sum[n][i % 2];
           sum[m][n][i] += value * (i < 2 ? factor.x : factor.y);
         }
       }
@@ -162,20 +191,29 @@ __device__ __forceinline__ float pick(const float4& values, int i) {
   return i == 0 ? values.x : i == 1 ? values.y : i == 2 ? values.z : values.w;
 }
 
-// Those of four outputs of `all`, of which the residual is read before any is written.
+// A fragment is what a lane has of the sums of a tile: `output` and the eighth after it, of `row` and the next. Those
+// beyond `all` outputs or the rows are left out.
 template <typename T>
-__device__ __forceinline__ void finish4(const PackedProduct& p, int output, int all, int row, const float4& first,
-                                        const float4& second) {
-  float4 rest{};
-  if (p.residual) {
-    const T* residual = static_cast<const T*>(p.residual) + row * p.residual_stride + output;
-    const auto read = [&](int i) { return output + i < all ? to_float(residual[i]) : 0.0f; };
-    rest = make_float4(read(0), read(1), read(2), read(3));
-  }
+__device__ __forceinline__ float4 load_residual(const PackedProduct& p, int output, int all, int row) {
+  if (!p.residual) return {};
+  const T* residual = static_cast<const T*>(p.residual) + row * p.residual_stride + output;
+  const auto read = [&](int i) {
+    const bool valid = output + i / 2 * 8 < all && row + i % 2 < p.rows;
+    return valid ? to_float(residual[i / 2 * 8 + i % 2 * p.residual_stride]) : 0.0f;
+  };
+  return make_float4(read(0), read(1), read(2), read(3));
+}
+
+template <typename T>
+__device__ __forceinline__ void finish_fragment(const PackedProduct& p, int output, int all, int row,
+                                                const float4& first, const float4& second, const float4& rest) {
   T* out = static_cast<T*>(p.out) + row * p.out_stride + output;
 #pragma unroll 1  // the activation is much code
-  for (int i = 0; i < min(4, all - output); ++i)
-    out[i] = from_float<T>(activate<T>(p, output + i, pick(first, i), pick(second, i)) + pick(rest, i));
+  for (int i = 0; i < 4; ++i) {
+    if (output + i / 2 * 8 >= all || row + i % 2 >= p.rows) continue;
+    const float value = activate<T>(p, output + i / 2 * 8, pick(first, i), pick(second, i));
+    out[i / 2 * 8 + i % 2 * p.out_stride] = from_float<T>(value + pick(rest, i));
+  }
 }
 
 }  // namespace constrain::cuda
