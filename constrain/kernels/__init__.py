@@ -15,6 +15,7 @@ from constrain.kernels.masses import MAX_CHOICES, Masses, measure_masses
 from constrain.kernels.norm import RowNorm, layer_norm, rms_norm
 from constrain.kernels.paged_attention import AttentionWorkspace, paged_attention
 from constrain.kernels.pages import Pages, kernels_read
+from constrain.kernels.peer_sum import PeerSum, can_access_peers, peer_sum_reference
 from constrain.kernels.penalties import PenaltyParameters, PenaltyScratch, penalise, penalise_row
 from constrain.kernels.philox import philox_uniform
 from constrain.kernels.repetition import DryTensors, apply_dry
@@ -87,6 +88,7 @@ __all__ = [
     "PackedWeight",
     "Pages",
     "Parts",
+    "PeerSum",
     "PenaltyParameters",
     "PenaltyScratch",
     "RecordForm",
@@ -107,6 +109,7 @@ __all__ = [
     "apply_dry",
     "apply_guidance",
     "attention",
+    "can_access_peers",
     "enter_tokens",
     "expert_linear",
     "expert_mlp",
@@ -122,6 +125,7 @@ __all__ = [
     "measure_masses",
     "multiplies_packed",
     "paged_attention",
+    "peer_sum_reference",
     "penalise",
     "penalise_row",
     "philox_uniform",

@@ -408,6 +408,7 @@ PYBIND11_MODULE(_cuda, m) {
   bind_rows(m);
   bind_products(m);
   bind_packed(m);
+  bind_peers(m);
   bind_experts(m);
   bind_attention(m);
   bind_logits(m);

@@ -43,4 +43,7 @@ inline Gate gate(const std::string& name) {
 // Adds the products with packed weights to the module.
 void bind_packed(pybind11::module_& m);
 
+// Adds the sums over several GPUs.
+void bind_peers(pybind11::module_& m);
+
 }  // namespace constrain::cuda

@@ -26,6 +26,7 @@ from constrain.kernels import (
     LowRankUpdate,
     LowRankWorkspace,
     Pages,
+    PeerSum,
     PenaltyParameters,
     PenaltyScratch,
     Routing,
@@ -41,6 +42,7 @@ from constrain.kernels import (
     apply_bitmask,
     apply_dry,
     apply_guidance,
+    can_access_peers,
     cuda,
     enter_tokens,
     expert_mlp,
@@ -252,6 +254,19 @@ def reading() -> None:
     )
 
 
+def exchanges() -> None:
+    devices = [torch.device("cuda", index) for index in range(torch.cuda.device_count())][:2]
+    if not can_access_peers(devices):
+        return
+    sums = PeerSum(devices)
+    for dtype, size in product((*HALVES, torch.float), (8, 4096)):
+        parts = [torch.randn(size, device=device).to(dtype) for device in devices]
+        for residuals in ([None] * len(devices), [each.clone() for each in parts]):
+            sums(parts, residuals)
+    for device in devices:
+        torch.cuda.synchronize(device)
+
+
 def launch_all() -> None:
     torch.manual_seed(0)
     with torch.device("cuda"):
@@ -268,6 +283,7 @@ def launch_all() -> None:
             steps,
             rows_of_logits,
             reading,
+            exchanges,
         ):
             family()
             torch.cuda.synchronize()
