@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import torch
 
+from constrain.kernels import PeerSum, can_access_peers
 from constrain.model.forward_context import ForwardContext
 
 Replicas = dict[torch.device, torch.Tensor]
@@ -27,6 +29,11 @@ class ShardGroup:
         self.shards, self.main = tuple(shards), shards[0]
         self.devices = tuple(dict.fromkeys(shards))
 
+    @cached_property
+    def _peers(self) -> PeerSum | None:
+        """Sums without copies, where the devices can access each other's memory."""
+        return PeerSum(self.shards) if can_access_peers(self.shards) else None
+
     def context(self, context: ForwardContext, device: torch.device) -> ForwardContext:
         """Return the forward context on a device, given that on the main one."""
         return context if device == self.main else context.on(device)
@@ -44,6 +51,16 @@ class ShardGroup:
             for term in terms[1:]:
                 terms[0].add_(term)
         return {device: terms[0] for device, terms in moved.items()}
+
+    def exchanges(self, working: Sequence[int], part: torch.Tensor) -> bool:
+        """Return whether :meth:`exchanged` sums parts like this one, of these shards: all of them, and small parts."""
+        return len(working) == len(self.shards) and self._peers is not None and self._peers.takes(part)
+
+    def exchanged(self, parts: Sequence[torch.Tensor], residuals: Replicas | None) -> Replicas:
+        """Return the sum of parts and residuals on all devices, as :meth:`summed` does, but with no copies."""
+        assert self._peers is not None
+        own = [None if residuals is None else residuals[device] for device in self.shards]
+        return dict(zip(self.shards, self._peers(parts, own), strict=True))
 
     def joined(self, parts: Sequence[torch.Tensor]) -> Replicas:
         """Return parts of the last dimension, each on the device of its shard, as one on all devices."""

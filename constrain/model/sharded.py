@@ -80,13 +80,15 @@ class ShardedHalfLayer(Module):
 
     def _summands(self, states: Replicas, contexts: Contexts) -> Replicas:
         """Have each shard compute all features of the states from its own inner features, and sum them."""
+        group, has_residual = self._group, self.whole.post_norm is None
+        exchanged = group.exchanges(self._working, states[group.main])
         parts = []
         for number in self._working:
-            at = self._group.shards[number]
-            # The states are added once, by the last shard: it may overwrite them.
-            last = number == self._working[-1] and self.whole.post_norm is None
+            at = group.shards[number]
+            # The states are added once: by the exchange, or by the last shard, which may overwrite them.
+            last = number == self._working[-1] and has_residual and not exchanged
             parts.append(self.shards[number].added(states[at], contexts[at], states[at] if last else None))
-        return self._group.summed(parts)
+        return group.exchanged(parts, states if has_residual else None) if exchanged else group.summed(parts)
 
     def _columns(self, states: Replicas, contexts: Contexts) -> Replicas:
         """Have each shard compute some features of the states from the inner features of all."""

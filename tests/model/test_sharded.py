@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +13,7 @@ import torch
 from checkpoints import Family, make_checkpoint
 
 from constrain.errors import CacheError, ModelError, WeightsError
-from constrain.kernels import GroupedWeight, Int4Weight
+from constrain.kernels import GroupedWeight, Int4Weight, peer_sum_reference
 from constrain.kernels.weights.grouped import GroupedInt3Weight
 from constrain.model import (
     ExLlamaV2,
@@ -26,6 +26,7 @@ from constrain.model import (
     ExLlamaV2Config,
     ExLlamaV2MMEmbedding,
     Intervention,
+    shard_group,
 )
 from constrain.model.forward_context import ForwardContext
 from constrain.model.memory import module_sizes
@@ -87,6 +88,53 @@ def test_any_number_of_shards_computes_the_same(
 ) -> None:
     whole = checkpoint(kind)
     assert_same(sharded(whole.folder, shards).forward(ids), whole.load().forward(ids))
+
+
+class ReferencePeerSum:
+    """The reference, which overwrites the parts as :class:`constrain.kernels.PeerSum` may, and counts its sums."""
+
+    def __init__(self, devices: Sequence[torch.device], largest: int) -> None:
+        self.devices, self.largest, self.sums = devices, largest, 0
+
+    def takes(self, part: torch.Tensor) -> bool:
+        return part.nbytes <= self.largest
+
+    def __call__(self, parts: Sequence[torch.Tensor], residuals: Sequence[torch.Tensor | None]) -> list[torch.Tensor]:
+        self.sums += 1
+        sums = peer_sum_reference(parts, residuals)
+        return [part.copy_(own) for part, own in zip(parts, sums, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "shards", "largest", "sums"),
+    [
+        ("llama", 2, 1 << 30, 2),  # attention and MLP
+        ("gemma2", 2, 1 << 30, 2),  # norms between the sum and the residual
+        ("llama", 4, 1 << 30, 1),  # only two shards have heads
+        ("llama", 2, 16, 0),
+    ],
+)
+def test_small_sums_of_all_shards_are_exchanged(
+    checkpoint: Callable[[str], Any],
+    ids: torch.Tensor,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    shards: int,
+    largest: int,
+    sums: int,
+) -> None:
+    made: list[ReferencePeerSum] = []
+
+    def make(devices: Sequence[torch.device]) -> ReferencePeerSum:
+        made.append(ReferencePeerSum(devices, largest))
+        return made[-1]
+
+    monkeypatch.setattr(shard_group, "can_access_peers", lambda devices: True)
+    monkeypatch.setattr(shard_group, "PeerSum", make)
+    whole = checkpoint(kind)
+    model = sharded(whole.folder, shards)
+    assert_same(model.forward(ids), whole.load().forward(ids))
+    assert sum(each.sums for each in made) == sums * model.config.num_hidden_layers
 
 
 @pytest.mark.parametrize("kind", ["llama_tied", "phi3", "gpt_oss", "mixtral", "deepseek_v3"])
