@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import gc
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -39,14 +42,17 @@ def measure_devices(shape: Shape, devices: Sequence[str], batch: int, prompt: in
     Returns:
         ``ways``: for each its ``name``; ``model`` and ``generator``, tokens per second of all sequences together with
         forward passes and argmax only, and with the dynamic generator; and ``same_tokens``, the number of greedy
-        tokens, of 64, before the first that differs from that of one device.
+        tokens, of 64, before the first that differs from that of one device, by half of the layers in float32.
+        ``same_rounded_tokens`` is that number by the measured model: the largest logits of random weights are so close
+        that sums rounded to bfloat16 in another order choose another token.
     """
     lengths = batch, prompt, new_tokens
     ways = [{"name": name} | _measure(shape, load, lengths) for name, load in _ways(devices).items()]
-    greedy = [way.pop("tokens") for way in ways]
-    for way, tokens in zip(ways, greedy, strict=True):
-        pairs = zip(tokens, greedy[0], strict=False)
-        way["same_tokens"] = len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
+    for kind in ("same_tokens", "same_rounded_tokens"):
+        greedy = [way[kind] for way in ways]
+        for way, tokens in zip(ways, greedy, strict=True):
+            pairs = zip(tokens, greedy[0], strict=False)
+            way[kind] = len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
     return conditions() | {
         "devices": list(devices),
         "batch": batch,
@@ -71,23 +77,41 @@ def _ways(devices: Sequence[str]) -> dict[str, Load]:
 
 def _measure(shape: Shape, load: Load, lengths: tuple[int, int, int]) -> dict[str, Any]:
     batch, prompt, new_tokens = lengths
+    with _loaded(shape, load) as (model, tokenizer):
+        cache = _cache(model, batch, prompt + max(new_tokens, _COMPARED_TOKENS))
+        figures: dict[str, Any] = {
+            "same_rounded_tokens": _greedy_tokens(model, cache, tokenizer, prompt),
+            "model": step_rate(model, cache, batch, prompt, new_tokens),
+            "generator": generator_rate(model, cache, tokenizer, batch, prompt, new_tokens),
+        }
+        del cache
+    # Half of the layers take as much memory in float32 as all of them do in bfloat16.
+    half = replace(shape, num_hidden_layers=max(1, shape.num_hidden_layers // 2))
+    with _loaded(half, partial(_load_in_float32, load)) as (model, tokenizer):
+        cache = _cache(model, 1, prompt + _COMPARED_TOKENS)
+        return figures | {"same_tokens": _greedy_tokens(model, cache, tokenizer, prompt)}
+
+
+def _load_in_float32(load: Load, model: ExLlamaV2) -> None:
+    model.config.compute_dtype = torch.float32
+    load(model)
+
+
+@contextmanager
+def _loaded(shape: Shape, load: Load) -> Iterator[tuple[ExLlamaV2, ExLlamaV2Tokenizer]]:
+    """Load a random model, and free its memory at the end."""
     with tempfile.TemporaryDirectory() as folder:
         model, tokenizer = random_model(shape, Path(folder), load=load)
-    pages = -(-(prompt + max(new_tokens, _COMPARED_TOKENS)) // PAGED_PAGE_SIZE)
-    cache = (ExLlamaV2Cache_TP if model.tp_context else ExLlamaV2Cache)(
-        model, max_seq_len=batch * pages * PAGED_PAGE_SIZE
-    )
-    figures = {
-        "tokens": _greedy_tokens(model, cache, tokenizer, prompt),
-        "model": step_rate(model, cache, batch, prompt, new_tokens),
-        "generator": generator_rate(model, cache, tokenizer, batch, prompt, new_tokens),
-    }
+    yield model, tokenizer
     model.unload()
-    del model, cache
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
-    return figures
+
+
+def _cache(model: ExLlamaV2, batch: int, length: int) -> ExLlamaV2CacheBase:
+    kind = ExLlamaV2Cache_TP if model.tp_context else ExLlamaV2Cache
+    return kind(model, max_seq_len=batch * -(-length // PAGED_PAGE_SIZE) * PAGED_PAGE_SIZE)
 
 
 def _greedy_tokens(

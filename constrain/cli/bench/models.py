@@ -144,7 +144,9 @@ def measure_devices(
 ) -> None:
     """Measure decoding over several devices, with every layer split and by layers, compared with the first of them.
 
-    The weights are random, and the same each time. Rates are tokens per second of all sequences together.
+    The weights are random, and the same each time. Rates are tokens per second of all sequences together. Greedy tokens
+    are those before the first that differs from one device's: of half of the layers in float32, and of the model whose
+    rate is measured, in bfloat16, where the order of sums decides between logits of random weights.
     """
     import torch
 
@@ -156,12 +158,20 @@ def measure_devices(
     figures = over_devices.measure_devices(SHAPES[shape], given, batch, prompt, tokens) | {"shape": shape}
     write_figures(figures, output)
     title = f"{shape}, batch {batch}, {' '.join(given)}, {figures['device']}"
-    table = Table(Column("", no_wrap=True), "model", "generator", "times one device", "same tokens", title=title)
+    table = Table(
+        Column("", no_wrap=True),
+        "model",
+        "generator",
+        "times one device",
+        "same in float32",
+        "in bfloat16",
+        title=title,
+    )
     one = figures["ways"][0]["generator"]
     for way in figures["ways"]:
         rate = way["generator"]
-        numbers = f"{way['model']:,.0f}", f"{rate:,.0f}", f"{rate / one:.2f}", f"{way['same_tokens']} of 64"
-        table.add_row(way["name"], *numbers)
+        same = (f"{way[kind]} of 64" for kind in ("same_tokens", "same_rounded_tokens"))
+        table.add_row(way["name"], f"{way['model']:,.0f}", f"{rate:,.0f}", f"{rate / one:.2f}", *same)
     Console().print(table)
 
 
