@@ -67,12 +67,18 @@ def _native(limits: Limits) -> _core.Limits:
     return _core.Limits(**vars(limits))
 
 
+DEFAULT_LIMITS = Limits()
+_DEFAULT_NATIVE = _native(DEFAULT_LIMITS)
+
+
 def core_limits(limits: Limits) -> _core.Limits:
     """Check limits, and convert them to those of the native engine.
 
     Raises:
         ArgumentError: the argument is not a :class:`Limits`.
     """
+    if limits is DEFAULT_LIMITS:
+        return _DEFAULT_NATIVE
     check_type("limits", limits, Limits, "constrain.engine.Limits")
     return _native(limits)
 
@@ -185,7 +191,7 @@ def compile_json_schema(
     formats: FormatPolicy = "asserted",
     registry: Registry[Any] | None = None,
     sources: Mapping[str, str] | None = None,
-    limits: Limits = Limits(),
+    limits: Limits = DEFAULT_LIMITS,
 ) -> CompiledGrammar:
     """Compile a JSON Schema: the JSON documents that are valid under it.
 
@@ -233,10 +239,6 @@ def compile_json_schema(
     if formats not in ("asserted", "dialect"):
         raise GrammarError(f"there is no format policy {formats!r}; there are 'asserted' and 'dialect'")
     check_type("lenient", lenient, bool, "a bool")
-    check_type("sources", sources, (Mapping, type(None)), "texts by name", GrammarError)
-    for name, text in (sources or {}).items():
-        check_text("the name of a source", name, GrammarError)
-        check_text(f"sources[{name!r}]", text, GrammarError)
     core = _core.compile_json_schema(
         schema,
         core_vocabulary(vocab),
@@ -247,12 +249,22 @@ def compile_json_schema(
         formats == "asserted",
         core_limits(limits),
         retriever(registry),
-        {name: text.encode() for name, text in (sources or {}).items()},
+        {} if sources is None else _encoded(sources),
     )
     return CompiledGrammar(core, vocab, is_json=True)
 
 
-def compile_regex(pattern: str | re.Pattern[str], vocab: Vocabulary, *, limits: Limits = Limits()) -> CompiledGrammar:
+def _encoded(sources: Mapping[str, str]) -> dict[str, bytes]:
+    check_type("sources", sources, Mapping, "texts by name", GrammarError)
+    for name, text in sources.items():
+        check_text("the name of a source", name, GrammarError)
+        check_text(f"sources[{name!r}]", text, GrammarError)
+    return {name: text.encode() for name, text in sources.items()}
+
+
+def compile_regex(
+    pattern: str | re.Pattern[str], vocab: Vocabulary, *, limits: Limits = DEFAULT_LIMITS
+) -> CompiledGrammar:
     """Compile a regular expression: the texts that Python's :func:`re.fullmatch` matches.
 
     Args:
@@ -274,7 +286,7 @@ def compile_regex(pattern: str | re.Pattern[str], vocab: Vocabulary, *, limits: 
     return CompiledGrammar(core, vocab)
 
 
-def compile_choices(choices: Iterable[str], vocab: Vocabulary, *, limits: Limits = Limits()) -> CompiledGrammar:
+def compile_choices(choices: Iterable[str], vocab: Vocabulary, *, limits: Limits = DEFAULT_LIMITS) -> CompiledGrammar:
     """Compile a choice between given texts.
 
     Raises:

@@ -320,6 +320,12 @@ def test_errors_of_combinations_have_a_pointer(byte_vocab: Vocabulary, judge: Ju
 # ---- Reports and leniency.
 
 
+def test_schemas_that_differ_in_annotations_are_reported_at_all_places(byte_vocab: Vocabulary) -> None:
+    schema = {"properties": {"a": {"type": "null", "title": "A"}, "b": {"description": "B", "type": "null"}}}
+    places = {entry.pointer for entry in compile_json_schema(schema, byte_vocab).report.enforced}
+    assert places == {"", "/properties/a", "/properties/b"}
+
+
 def test_integers_of_constants_are_reported_as_narrowed(byte_vocab: Vocabulary) -> None:
     schema = {"items": {"enum": ["a", {"x": [1]}]}, "prefixItems": [{"const": 2.0}, {"const": 0.5}, {"enum": ["a"]}]}
     report = compile_json_schema(schema, byte_vocab).report

@@ -36,6 +36,17 @@ CASES: list[tuple[Any, list[Any], list[Any]]] = [
     ({"$defs": {"a": INTEGER}, "$ref": "#/$defs/a"}, [1], ["x"]),
     ({"definitions": {"a": INTEGER}, "items": {"$ref": "#/definitions/a"}}, [[1]], [["x"]]),
     ({"properties": {"a": INTEGER, "b": {"$ref": "#/properties/a"}}}, [{"b": 1}], [{"b": "x"}]),
+    (
+        {
+            "properties": {
+                "a": {"type": "string", "default": INTEGER},
+                "b": {"type": "string", "default": {"type": "null"}},
+                "c": {"$ref": "#/properties/b/default"},
+            }
+        },
+        [{"c": None}],
+        [{"c": 1}],
+    ),
     ({"$defs": {"a/b~c d%": INTEGER}, "$ref": "#/$defs/a~1b~0c%20d%25"}, [1], ["x"]),
     ({"$defs": {"a": {"prefixItems": [True, INTEGER]}}, "$ref": "#/$defs/a/prefixItems/1"}, [1], ["x"]),
     ({"$defs": {"": {"": INTEGER}}, "$ref": "#/$defs//"}, [1], ["x"]),

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "check.h"
 #include "engine/base/errors.h"
@@ -53,6 +54,17 @@ TEST(a_search_that_found_nothing_is_repeated) {
   }
   CHECK(refused);
   CHECK(shared.shortest(shared.start(), 100) == 1);
+}
+
+TEST(languages_of_one_name_share_an_automaton_until_there_are_too_many) {
+  SharedAutomata automata(2);
+  const auto word = [&](const std::string& text) { return automata.get(text, [&] { return literal_set({text}); }); };
+  const AutomatonPtr a = word("a");
+  CHECK(word("b") != a);
+  CHECK(word("a") == a);
+  word("c");
+  CHECK(word("a") != a);
+  CHECK(matches(*a, "a") && matches(*word("a"), "a"));
 }
 
 }  // namespace constrain

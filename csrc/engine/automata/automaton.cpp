@@ -54,9 +54,11 @@ class Listing {
 /// An automaton given by lists of byte ranges.
 class ListedAutomaton : public LazyAutomaton {
  public:
-  /// `finite` tells that states come before those they lead to.
-  explicit ListedAutomaton(std::shared_ptr<const Listing> list, bool finite = false)
-      : list_(std::move(list)), finite_(finite) {
+  enum class Words : uint8_t {
+    finite,   ///< states come before those they lead to
+    endless,  ///< each state has words without end
+  };
+  ListedAutomaton(std::shared_ptr<const Listing> list, Words words) : list_(std::move(list)), kind_(words) {
     memory_.add(list_->bytes());
   }
 
@@ -64,7 +66,7 @@ class ListedAutomaton : public LazyAutomaton {
   bool accepting(State state) override { return list_->accepting(state); }
 
   std::optional<uint64_t> least_words(State state) override {
-    if (!finite_) return std::nullopt;
+    if (kind_ == Words::endless) return kInfinite;
     if (words_.empty()) {
       words_.resize(list_->states());
       for (size_t at = words_.size(); at-- > 0;) {
@@ -84,7 +86,7 @@ class ListedAutomaton : public LazyAutomaton {
   }
 
   std::shared_ptr<const Listing> list_;
-  bool finite_;
+  Words kind_;
   std::vector<uint64_t> words_;  // by state, once asked for
 };
 
@@ -168,17 +170,20 @@ Listing list_utf8() {
 
 }  // namespace
 
-AutomatonPtr empty_language() { return std::make_shared<ListedAutomaton>(std::make_shared<const Listing>()); }
+AutomatonPtr empty_language() {
+  return std::make_shared<ListedAutomaton>(std::make_shared<const Listing>(), ListedAutomaton::Words::finite);
+}
 
 AutomatonPtr any_text() {
   static const auto kUtf8 = std::make_shared<const Listing>(list_utf8());
-  return std::make_shared<ListedAutomaton>(kUtf8);
+  return std::make_shared<ListedAutomaton>(kUtf8, ListedAutomaton::Words::endless);
 }
 
 AutomatonPtr literal_set(std::vector<std::string> words) {
   if (words.empty()) return empty_language();
   std::ranges::sort(words);
-  return std::make_shared<ListedAutomaton>(std::make_shared<const Listing>(merge_subtrees(make_trie(words))), true);
+  auto list = std::make_shared<const Listing>(merge_subtrees(make_trie(words)));
+  return std::make_shared<ListedAutomaton>(std::move(list), ListedAutomaton::Words::finite);
 }
 
 }  // namespace constrain

@@ -1,6 +1,5 @@
 #include "engine/automata/shared_automaton.h"
 
-#include <map>
 #include <utility>
 
 #include "engine/base/memory_account.h"
@@ -55,10 +54,15 @@ void SharedAutomaton::set_shortest(std::string_view word) {
 
 AutomatonPtr shared_automaton(const std::string& key, const std::function<AutomatonPtr()>& make,
                               const KnownLengths& known) {
-  static std::mutex mutex;
-  static std::map<std::string, std::shared_ptr<SharedAutomaton>> cached;
-  const std::lock_guard lock(mutex);
-  std::shared_ptr<SharedAutomaton>& one = cached[key];
+  static SharedAutomata cached;
+  return cached.get(key, make, known);
+}
+
+AutomatonPtr SharedAutomata::get(const std::string& key, const std::function<AutomatonPtr()>& make,
+                                 const KnownLengths& known) {
+  const std::lock_guard lock(mutex_);
+  if (automata_.size() >= max_ && !automata_.contains(key)) automata_.clear();
+  std::shared_ptr<SharedAutomaton>& one = automata_[key];
   if (!one || one->overgrown()) {
     const MemoryAccount::Scope nobody(nullptr);
     one = std::make_shared<SharedAutomaton>(make(), known);

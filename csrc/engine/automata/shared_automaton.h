@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -51,6 +52,20 @@ class SharedAutomaton final : public Automaton {
   std::mutex mutex_;  // guards the language, the growth of `rows_`, and `shortest_`
   StableVector<std::atomic<const StateRow*>> rows_;
   std::unordered_map<State, uint32_t> shortest_;
+};
+
+/// The shared automata of languages by their names, of which there are few, or many of one kind. Thread-safe.
+class SharedAutomata {
+ public:
+  /// Once there are `max` automata, they are forgotten, and live on in the grammars that have them.
+  explicit SharedAutomata(size_t max = std::numeric_limits<size_t>::max()) : max_(max) {}
+
+  AutomatonPtr get(const std::string& key, const std::function<AutomatonPtr()>& make, const KnownLengths& known = {});
+
+ private:
+  size_t max_;
+  std::mutex mutex_;
+  std::unordered_map<std::string, std::shared_ptr<SharedAutomaton>> automata_;
 };
 
 /// Returns the shared automaton of a language, named `key` in the whole process. Meant for few languages: they are

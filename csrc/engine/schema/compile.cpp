@@ -1,6 +1,8 @@
 #include "engine/schema/compile.h"
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <deque>
 #include <memory_resource>
 #include <set>
@@ -212,7 +214,8 @@ class Compiler {
     }
 
     std::vector<std::string> names;
-    std::pmr::monotonic_buffer_resource memory;
+    std::array<std::byte, 2048> room;
+    std::pmr::monotonic_buffer_resource memory(room.data(), room.size());
     std::pmr::unordered_set<std::string_view> known(&memory);
     const auto add_name = [&](const std::string& name) {
       if (known.insert(name).second) names.push_back(name);

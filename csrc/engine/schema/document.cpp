@@ -81,9 +81,9 @@ std::vector<Place> Document::places(NodeId id) const {
 
 // ---- Nodes.
 
-NodeId Document::intern(Node node) {
+NodeId Document::intern(Node node, Holds holds) {
   const bool placed = !placed_.insert(node.value).second;
-  node.value = &equal_.first(*node.value);
+  node.value = &equal_.first(*node.value, holds);
   const Key key{node.value, node.kind, node.scope, node.resource};
   const auto [it, added] = ids_.try_emplace(key, static_cast<NodeId>(nodes_.size()));
   if (added) {
@@ -100,11 +100,11 @@ NodeId Document::in_scope(NodeId place, ScopeId scope) {
   return intern(std::move(node));
 }
 
-NodeId Document::child(NodeId parent, const Step& step, const Value& value) {
+NodeId Document::child(NodeId parent, const Step& step, const Value& value, Holds holds) {
   const Node& from = nodes_[parent];
   const Node node{.value = &value, .parent = parent, .step = step, .resource = from.resource, .scope = from.scope};
   const std::string_view id = id_of(value, dialect(parent));
-  if (!names_resource(id)) return intern(node);
+  if (!names_resource(id)) return intern(node, holds);
 
   if (!resource_of_.contains(&value)) {
     Node place = node;
@@ -121,7 +121,8 @@ NodeId Document::constant(NodeId parent, const Step& step, const Value& value) {
                  .parent = parent,
                  .step = step,
                  .resource = nodes_[parent].resource,
-                 .kind = Node::Kind::constant});
+                 .kind = Node::Kind::constant},
+                Holds::value);
 }
 
 NodeId Document::any_of(NodeId parent, std::vector<NodeId> parts) {
@@ -307,22 +308,25 @@ uint32_t Document::find_resource(NodeId from, const char* keyword, const std::st
 
 NodeId Document::follow(NodeId at, std::string_view pointer, const char* keyword, NodeId origin) {
   const std::string_view whole = pointer;
+  // Nodes share values that are equal but for annotations, and the pointer may lead into these.
+  const Value* here = nodes_[at].value;
+  Holds holds = Holds::schema;
   while (!pointer.empty()) {
     const size_t end = std::min(pointer.find('/', 1), pointer.size());
     const std::string token = unescape_token(pointer.substr(1, end - 1));
     pointer = pointer.substr(end);
-    const Value& value = *nodes_[at].value;
+    const Value& value = *here;
     const bool is_index = !token.empty() && token.size() < 10 && std::ranges::all_of(token, is_digit);
     const size_t index = is_index && value.is(Value::Type::array) ? std::stoul(token) : value.items.size();
     const auto member = std::ranges::find(value.members, token, &Value::Member::first);
-    if (index < value.items.size()) {
-      at = child(at, {.index = index}, value.items[index]);
-    } else if (member != value.members.end()) {
-      at = child(at, {.name = &member->first}, member->second);
-    } else {
+    const bool is_item = index < value.items.size();
+    if (!is_item && member == value.members.end()) {
       throw SchemaError(SchemaError::Kind::invalid, place(origin), keyword,
                         "'#" + std::string(whole) + "' leads nowhere: there is no " + quoted(token));
     }
+    here = is_item ? &value.items[index] : &member->second;
+    holds = pointer.empty() ? Holds::schema : holds_below(holds, is_item ? nullptr : &member->first);
+    at = child(at, is_item ? Step{.index = index} : Step{.name = &member->first}, *here, holds);
   }
   return at;
 }

@@ -1,6 +1,8 @@
 // Schema documents with their nodes, resources and references.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -59,7 +61,8 @@ class Document {
   const Node& operator[](NodeId id) const { return nodes_[id]; }
   const Dialect& dialect(NodeId id) const { return resources_[nodes_[id].resource].dialect; }
 
-  NodeId child(NodeId parent, const Step& step, const json::Value& value);
+  /// The node of a schema below another; of what may hold schemas, if `holds` says so.
+  NodeId child(NodeId parent, const Step& step, const json::Value& value, Holds holds = Holds::schema);
   NodeId constant(NodeId parent, const Step& step, const json::Value& value);
   NodeId any_of(NodeId parent, std::vector<NodeId> parts);
 
@@ -71,7 +74,7 @@ class Document {
 
   Place place(NodeId id) const;
 
-  /// All places of a node: equal schemas of a resource are one node.
+  /// All places of a node: schemas of a resource that are equal, but for annotations, are one node.
   std::vector<Place> places(NodeId id) const;
 
  private:
@@ -96,7 +99,7 @@ class Document {
 
   using Key = std::tuple<const json::Value*, Node::Kind, ScopeId, uint32_t>;
 
-  NodeId intern(Node node);
+  NodeId intern(Node node, Holds holds = Holds::schema);
   NodeId in_scope(NodeId place, ScopeId scope);
   ScopeId intern(Scope scope);
   ScopeId enter(ScopeId scope, uint32_t resource);
@@ -117,8 +120,9 @@ class Document {
   Formats formats_;
   std::deque<json::Value> values_;  // the schema, and what was retrieved
   std::deque<Node> nodes_;
-  // The tables have many small entries, which are freed together.
-  std::pmr::monotonic_buffer_resource memory_;
+  // The tables have many small entries, which are freed together; those of most schemas need no memory of their own.
+  std::array<std::byte, 4096> room_;
+  std::pmr::monotonic_buffer_resource memory_{room_.data(), room_.size()};
   EqualValues equal_{&memory_};
   std::pmr::map<Key, NodeId> ids_{&memory_};
   std::pmr::set<const json::Value*> placed_{&memory_};

@@ -1,6 +1,7 @@
 #include "engine/schema/scalar_rules.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <iterator>
 #include <memory>
 
@@ -65,6 +66,22 @@ std::string number_key(const NumberCell& cell) {
 
 bool integers_only(const NumberCell& cell) {
   return cell.values ? std::ranges::all_of(*cell.values, &Decimal::is_integer) : cell.range.integer;
+}
+
+/// Number ranges that all grammars share, and bytes from any of their states to the end of a word.
+constexpr size_t kMaxRanges = 256;
+constexpr uint64_t kFarthestInRange = 16;
+
+/// True for numbers between bounds of few digits, whose automata are small.
+bool is_short_range(const NumberCell& cell) {
+  constexpr size_t kDigits = 6;
+  const auto is_short = [](const std::optional<Bound>& bound) {
+    return !bound || (bound->value.digits.size() <= kDigits && std::abs(bound->value.exponent) <= int64_t{kDigits});
+  };
+  const NumberRange& range = cell.range;
+  const bool is_range = !cell.fractional && !cell.values && cell.not_multiples_of.empty() && cell.excluded.empty() &&
+                        range.multiples_of.empty() && range.not_multiples_of.empty();
+  return is_range && is_short(range.lower) && is_short(range.upper);
 }
 
 Words words_of(bool integers) { return integers ? Words::integers : Words::spellings; }
@@ -157,6 +174,7 @@ void ScalarRules::add_numbers(const std::vector<NumberCell>& cells, std::vector<
   std::vector<NumberCell> others;
   std::ranges::remove_copy_if(cells, std::back_inserter(others), plain);
   if (others.empty()) return;
+  const bool integers = std::ranges::all_of(others, integers_only);
   std::string key = "numbers ";
   for (const NumberCell& cell : others) key += number_key(cell);
   const auto make = [&] {
@@ -168,7 +186,13 @@ void ScalarRules::add_numbers(const std::vector<NumberCell>& cells, std::vector<
     }
     return unite(std::move(parts));
   };
-  out.push_back(shared(key, make, words_of(std::ranges::all_of(others, integers_only))));
+  if (std::ranges::any_of(others, [](const NumberCell& cell) { return !is_short_range(cell); })) {
+    out.push_back(shared(key, make, words_of(integers)));
+    return;
+  }
+  // Many schemas have the same bounds.
+  static SharedAutomata ranges(kMaxRanges);
+  out.push_back(shared(key, [&] { return ranges.get(key, make, {.farthest = kFarthestInRange}); }, words_of(integers)));
 }
 
 void ScalarRules::add_strings(const std::vector<StringCell>& cells, std::vector<RuleId>& out) {
