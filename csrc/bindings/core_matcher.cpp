@@ -214,13 +214,7 @@ void bind_mask(py::module_& module) {
             return tokens;
           },
           "The tokens in ascending order; ``None`` if they are many.")
-      .def(
-          "__contains__",
-          [](const Mask& self, TokenId token) {
-            const bool has_word = self.many && token >= 0 && static_cast<size_t>(token) / 32 < self.many->words.size();
-            return (has_word && self.many->has(token)) || std::ranges::find(self.tokens, token) != self.tokens.end();
-          },
-          "token"_a)
+      .def("__contains__", &Mask::has, "token"_a)
       .def(
           "fill",
           [](const Mask& self, const py::object& bits, Py_ssize_t row) {

@@ -165,8 +165,7 @@ MaskPtr BudgetedMasks::leaving_at_once(const Configuration& from, uint64_t budge
     leaving.add(~within.ascii & (any_beyond ? ByteSet::range(0, 0x7F) : ByteSet::all()));
   }
   start(from, budget);
-  if (others.mask->many) tokens_.add(others.mask->many);
-  tokens_.add(others.mask->tokens);
+  tokens_.add(others.mask);
   // Tokens that are not reached are refused.
   finishes([&] { walk_.run(select(others.undecided), 0, from.tops(), leaving); });
   measure_pending();

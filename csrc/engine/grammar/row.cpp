@@ -15,11 +15,14 @@ namespace {
 /// Fewest bytes to one state for it to become `Row::usual`.
 constexpr int kMany = 16;
 
-/// White space is on its own, because states that share their transitions may differ in it.
-constexpr ByteSet kWhitespaceCuts = [] {
-  ByteSet cuts;
-  for (const uint8_t byte : Row::kWhitespace) cuts.add(byte, byte + 1);
-  return cuts;
+/// Actions of a row without transitions: white space is on its own, because states that share their transitions may
+/// differ in it.
+constexpr std::array<uint32_t, 5> kEmptyActions = {0, Row::kOwn, Row::kOwn + 1, Row::kOwn + 2, Row::kOwn + 3};
+constexpr Row::Numbers kEmptyNumbers = [] {
+  Row::Numbers numbers{};
+  uint16_t number = 0;
+  for (const uint8_t byte : Row::kWhitespace) numbers[byte] = ++number;
+  return numbers;
 }();
 
 }  // namespace
@@ -155,9 +158,9 @@ void RowMaker::add_call(const Option& call, const Row& callee, Scratch& scratch)
 /// Cuts the bytes where some range begins or ends; bytes between two cuts have the same options.
 void RowMaker::assemble(Row& row, Scratch& scratch) {
   auto& [expansion, options, by_first, covering, visited, actions, list, lists, ends, targets] = scratch;
-  auto& numbers = *grammar_.rows_.allocate<Row::Numbers>(1);
-  by_first.clear(), covering.clear(), targets.clear(), actions.clear();
-  ByteSet cuts = kWhitespaceCuts;
+  auto& numbers = *new (grammar_.rows_.allocate<Row::Numbers>(1)) Row::Numbers(kEmptyNumbers);
+  by_first.clear(), covering.clear(), targets.clear(), actions.assign(kEmptyActions.begin(), kEmptyActions.end());
+  ByteSet cuts;
   for (const RangeOption& range : options) {
     by_first.push_back(&range);
     cuts.add(range.first);
@@ -170,17 +173,12 @@ void RowMaker::assemble(Row& row, Scratch& scratch) {
   for (int begin = 0, end; begin < 256; begin = end) {
     const int cut = cuts.next(begin + 1);
     end = cut < 0 ? 256 : cut;
-    std::fill(numbers.begin() + begin, numbers.begin() + end, static_cast<uint16_t>(actions.size()));
     std::erase_if(covering, [&](const RangeOption* range) { return range->last < begin; });
     for (; next != by_first.end() && (*next)->first == begin; ++next) {
       covering.insert(std::ranges::upper_bound(covering, *next), *next);
     }
-    if (covering.empty()) {
-      const auto own = std::ranges::find(Row::kWhitespace, begin);
-      actions.push_back(
-          own == Row::kWhitespace.end() ? 0 : Row::kOwn + static_cast<uint32_t>(own - Row::kWhitespace.begin()));
-      continue;
-    }
+    if (covering.empty()) continue;
+    std::fill(numbers.begin() + begin, numbers.begin() + end, static_cast<uint16_t>(actions.size()));
     list.clear();
     for (const RangeOption* range : covering) {
       if (std::ranges::find(list, range->option) == list.end()) list.push_back(range->option);

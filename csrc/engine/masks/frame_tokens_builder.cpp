@@ -26,6 +26,9 @@ std::vector<Exits::Exit> by_byte(const std::vector<Exits::Exit>& exits) {
   return sorted;
 }
 
+/// Begins keys of unions, in place of the number of a rule, which is not 0, and is alone in no key of these.
+constexpr uint64_t kUnion = 0;
+
 /// Appended to keys with a node, to tell them from those of frames at the start of a token.
 constexpr uint64_t kEntered = 2;
 
@@ -246,10 +249,29 @@ void FrameTokensBuilder::start(const WildcardRegion& text, const TokenClassPtr& 
   if (within) within->add(text.max_length, tokens_);
 }
 
+/// Adds the tokens of the frames that the last walk entered. Values of one kind begin in the same ways in all grammars,
+/// so that unions are cached.
+void FrameTokensBuilder::add_entered() {
+  if (walk_.entered.empty()) return;
+  Key key{kUnion, kUnion};
+  for (const TrieWalk::Entered& one : walk_.entered) key.push_back(one.tokens->allowed->id);
+  Vocabulary::SharedResults& cache = vocabulary_.shared_results();
+  auto cached = cache.find(key);
+  if (!cached) {
+    TokenSet all;
+    all.start(vocabulary_.mask_words());
+    for (const TrieWalk::Entered& one : walk_.entered) all.add(one.tokens->allowed);
+    const MaskPtr mask = vocabulary_.masks().intern(all);
+    cache.put(key, mask, mask->bytes);
+    cached = mask;
+  }
+  tokens_.add(std::static_pointer_cast<const Mask>(*cached));
+}
+
 /// Adds the results of a walk over `trie`.
 void FrameTokensBuilder::add_walked(const TriePtr& trie, FrameTokens& frame) {
+  add_entered();
   for (const auto& [known, parents] : walk_.entered) {
-    tokens_.add(known->allowed);
     // Where the frame goes on, or is over as well.
     if (parents->accepting) frame.exits.insert(frame.exits.end(), known->exits.begin(), known->exits.end());
   }

@@ -47,6 +47,7 @@ class FrameTokensBuilder {
   void walk_below(uint8_t byte, const StackTop& top, FrameTokens& frame);
   FrameTokens replace(const FrameTokens& by, std::vector<TokenId> tokens, const TriePtr& trie);
   void start(const WildcardRegion& text, const TokenClassPtr& within);
+  void add_entered();
   void add_walked(const TriePtr& trie, FrameTokens& frame);
   FrameTokens finish(FrameTokens frame);
 

@@ -3,16 +3,28 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "engine/base/bits.h"
 
 namespace constrain {
 
+namespace {
+
+/// Like std::popcount, which without the instruction is a call, and no loop of which becomes vectors.
+uint32_t bit_count(uint32_t word) {
+  word -= word >> 1 & 0x55555555;
+  word = (word & 0x33333333) + (word >> 2 & 0x33333333);
+  return ((word + (word >> 4)) & 0x0F0F0F0F) * 0x01010101 >> 24;
+}
+
+}  // namespace
+
 TokenBits::TokenBits(std::vector<uint32_t> bits) : words(std::move(bits)) {
   for (size_t i = 0; i < words.size(); ++i) {
     if (!words[i]) continue;
-    count += static_cast<uint32_t>(std::popcount(words[i]));
+    count += bit_count(words[i]);
     hash += weight(i) * words[i];
   }
 }
@@ -29,7 +41,7 @@ void TokenBits::add(const TokenBits& other) {
     const uint32_t fresh = other.words[i] & ~words[i];
     if (!fresh) continue;
     words[i] |= fresh;
-    count += static_cast<uint32_t>(std::popcount(fresh));
+    count += bit_count(fresh);
     hash += weight(i) * fresh;
   }
 }
@@ -48,18 +60,25 @@ void Mask::write(uint32_t* bits, size_t size) const {
     std::memset(bits, 0, size * sizeof(uint32_t));
   }
   for (const TokenId token : tokens) bits::set(bits, static_cast<size_t>(token));
+  for (const TokenId token : without) bits::clear(bits, static_cast<size_t>(token));
+}
+
+bool Mask::has(TokenId token) const {
+  const bool has_word = many && token >= 0 && static_cast<size_t>(token) / 32 < many->words.size();
+  if (has_word && many->has(token)) return std::ranges::find(without, token) == without.end();
+  return std::ranges::find(tokens, token) != tokens.end();
 }
 
 TokenId Mask::first() const {
-  if (!tokens.empty() && !many) return std::ranges::min(tokens);
-  const auto word = std::ranges::find_if(many->words, [](uint32_t bits) { return bits != 0; });
-  const auto least = static_cast<TokenId>((word - many->words.begin()) * 32 + std::countr_zero(*word));
-  return tokens.empty() ? least : std::min(least, std::ranges::min(tokens));
+  if (!many) return std::ranges::min(tokens);
+  std::vector<uint32_t> words(many->words.size());
+  write(words.data(), words.size());
+  return static_cast<TokenId>(bits::next(words, 0));
 }
 
 void TokenSet::start(size_t words) {
-  for (const TokenId token : tokens_) words_[static_cast<size_t>(token) / 32] = 0;
-  tokens_.clear();
+  unmark(tokens_), unmark(without_);
+  tokens_.clear(), without_.clear();
   words_.resize(words);
   only_ = nullptr;
   many_ = nullptr;
@@ -71,18 +90,33 @@ void TokenSet::unfold() {
   if (const MaskPtr mask = std::exchange(only_, nullptr)) {
     if (mask->many) add(mask->many);
     add(mask->tokens);
+    remove(mask->without);
   }
+}
+
+void TokenSet::unmark(std::span<const TokenId> tokens) {
+  for (const TokenId token : tokens) bits::clear(words_.data(), static_cast<size_t>(token));
+}
+
+/// Takes tokens back that were removed.
+void TokenSet::restore(std::span<const TokenId> tokens) {
+  if (without_.empty()) return;
+  for (const TokenId token : tokens) {
+    if (many_->has(token)) unmark({&token, 1});
+  }
+  std::erase_if(without_, [this](TokenId token) { return !marked(token); });
 }
 
 /// Empties the list and returns its contents.
 std::vector<TokenId> TokenSet::take_list() {
-  for (const TokenId token : tokens_) words_[static_cast<size_t>(token) / 32] = 0;
+  unmark(tokens_);
   return std::exchange(tokens_, {});
 }
 
 void TokenSet::add(std::span<const TokenId> tokens) {
   if (tokens.empty()) return;
   unfold();
+  restore(tokens);
   const uint32_t* many = many_ ? many_->words.data() : nullptr;
   size_t count = tokens_.size();
   tokens_.resize(count + tokens.size());
@@ -99,7 +133,10 @@ void TokenSet::add(std::span<const TokenId> tokens) {
 
 void TokenSet::add(const TokenBitsPtr& many) {
   unfold();
+  std::vector<TokenId> gone = std::exchange(without_, {});
+  unmark(gone);
   if (many == many_) return;
+  std::erase_if(gone, [&](TokenId token) { return many->has(token); });
   if (many_) {
     const bool larger = many->count > many_->count;
     auto both = std::make_shared<TokenBits>(larger ? *many : *many_);
@@ -109,53 +146,69 @@ void TokenSet::add(const TokenBitsPtr& many) {
   } else {
     many_ = many;
   }
-  if (tokens_.empty()) return;
-  const std::vector<TokenId> others = take_list();
-  add(others);
+  if (!tokens_.empty()) {
+    const std::vector<TokenId> others = take_list();
+    add(others);
+  }
+  remove(gone);
 }
 
 void TokenSet::add(const MaskPtr& mask) {
-  const bool empty = !only_ && !many_ && tokens_.empty();
+  if (mask == only_) return;
   unfold();
-  only_ = mask;
-  if (!empty) unfold();
+  const bool empty = !many_ && tokens_.empty();
+  if (empty) {
+    only_ = mask;
+  } else if (mask->many) {
+    std::vector<TokenId> gone;
+    std::ranges::copy_if(mask->without, std::back_inserter(gone), [this](TokenId token) { return !has(token); });
+    add(mask->many);
+    remove(gone);
+  }
+  if (!empty) add(mask->tokens);
 }
 
 void TokenSet::remove(std::span<const TokenId> tokens) {
   if (tokens.empty()) return;
   unfold();
-  bool some = false;
+  bool listed = false;
   for (const TokenId token : tokens) {
-    some |= many_ && many_->has(token);
-    words_[static_cast<size_t>(token) / 32] &= ~(1u << (token % 32));
+    if (!has(token)) continue;
+    if (many_ && many_->has(token)) {
+      bits::set(words_.data(), static_cast<size_t>(token));
+      without_.push_back(token);
+    } else {
+      unmark({&token, 1});
+      listed = true;
+    }
   }
-  std::erase_if(tokens_, [this](TokenId token) { return !listed(token); });
-  if (!some) return;
-  auto rest = std::make_shared<TokenBits>(*many_);
-  for (const TokenId token : tokens) rest->remove(token);
-  many_ = std::move(rest);
-  own_ = true;
+  if (listed) std::erase_if(tokens_, [this](TokenId token) { return !marked(token); });
 }
 
-/// Turns a long list into bits. The arguments are those of the whole set.
+/// Turns long lists into bits. The arguments are those of the whole set.
 void TokenSet::shorten(uint32_t count, uint64_t hash) {
-  if (tokens_.size() <= kFew) return;
+  if (tokens_.size() + without_.size() <= kFew) return;
   std::vector<uint32_t> all = words_;
-  for (size_t i = 0; many_ && i < all.size(); ++i) all[i] |= many_->words[i];
+  for (size_t i = 0; many_ && i < all.size(); ++i) all[i] ^= many_->words[i];
   many_ = std::make_shared<const TokenBits>(std::move(all), count, hash);
   own_ = true;
   take_list();
+  unmark(without_);
+  without_.clear();
 }
 
 /// Compares with a mask of the same size.
 bool TokenSet::equals(const Mask& mask) const {
-  const auto has = [this](TokenId token) { return listed(token) || (many_ && many_->has(token)); };
-  if (!std::ranges::all_of(mask.tokens, has)) return false;
-  if (!mask.many || mask.many == many_) return true;
-  const std::vector<uint32_t>& own = many_ ? many_->words : words_;
-  uint32_t beyond = 0;  // without an early end, which compilers make no vectors of
-  for (size_t i = 0; i < words_.size(); ++i) beyond |= mask.many->words[i] & ~(words_[i] | own[i]);
-  return beyond == 0;
+  if (!std::ranges::all_of(mask.tokens, [this](TokenId token) { return has(token); })) return false;
+  if (!mask.many) return true;
+  if (std::ranges::any_of(mask.without, [this](TokenId token) { return has(token); })) return false;
+  if (mask.many == many_) return mask.without.size() == without_.size();
+  // Equal if the set has all of the dense part but those tokens.
+  uint32_t lacking = 0;
+  for (size_t i = 0; i < words_.size(); ++i) {
+    lacking += bit_count(mask.many->words[i] & ~(words_[i] ^ (many_ ? many_->words[i] : 0)));
+  }
+  return lacking == mask.without.size();
 }
 
 MaskPtr MaskPool::intern(TokenSet& set) {
@@ -163,7 +216,9 @@ MaskPtr MaskPool::intern(TokenSet& set) {
   if (set.only_) return set.only_;
   uint64_t hash = set.many_ ? set.many_->hash : 0;
   for (const TokenId token : set.tokens_) hash += TokenBits::hash_of(token);
-  const auto count = static_cast<uint32_t>((set.many_ ? set.many_->count : 0) + set.tokens_.size());
+  for (const TokenId token : set.without_) hash -= TokenBits::hash_of(token);
+  const auto count =
+      static_cast<uint32_t>((set.many_ ? set.many_->count : 0) + set.tokens_.size() - set.without_.size());
   const std::lock_guard lock(mutex_);
   const auto [first, last] = interned_.equal_range(hash);
   auto expired = last;
@@ -178,7 +233,9 @@ MaskPtr MaskPool::intern(TokenSet& set) {
   made->count = count;
   made->many = set.many_;
   made->tokens = set.tokens_;
-  made->bytes = sizeof(Mask) + set.tokens_.size() * sizeof(TokenId) + (set.own_ ? set.many_->bytes() : 0);
+  made->without = set.without_;
+  const size_t listed = set.tokens_.size() + set.without_.size();
+  made->bytes = sizeof(Mask) + listed * sizeof(TokenId) + (set.own_ ? set.many_->bytes() : 0);
   // Masks recur after the grammar they were made for is gone, and leave an expired entry.
   if (expired != last) {
     expired->second = made;

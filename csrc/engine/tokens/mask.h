@@ -41,13 +41,16 @@ struct TokenBits {
 
 using TokenBitsPtr = std::shared_ptr<const TokenBits>;
 
-/// An immutable set of tokens: a dense part that other sets share, and a list.
+/// An immutable set of tokens: a dense part that other sets share, and lists of how it differs from that.
 struct Mask {
-  uint64_t id = 0;              ///< identifies equal masks of a vocabulary while they live; never reused
-  uint32_t count = 0;           ///< tokens in the set
-  TokenBitsPtr many;            ///< may be null
-  std::vector<TokenId> tokens;  ///< those that are not in `many`
-  size_t bytes = 0;             ///< memory of this mask alone
+  uint64_t id = 0;               ///< identifies equal masks of a vocabulary while they live; never reused
+  uint32_t count = 0;            ///< tokens in the set
+  TokenBitsPtr many;             ///< may be null
+  std::vector<TokenId> tokens;   ///< those that are not in `many`
+  std::vector<TokenId> without;  ///< those of `many` that are not in the set
+  size_t bytes = 0;              ///< memory of this mask alone
+
+  bool has(TokenId token) const;
 
   /// Writes the set as a bitmask of `size` words.
   void write(uint32_t* bits, size_t size) const;
@@ -77,16 +80,20 @@ class TokenSet {
   static constexpr size_t kFew = 256;
 
   void unfold();
-  bool listed(TokenId token) const { return words_[static_cast<size_t>(token) / 32] >> (token % 32) & 1; }
+  void restore(std::span<const TokenId> tokens);
+  bool marked(TokenId token) const { return words_[static_cast<size_t>(token) / 32] >> (token % 32) & 1; }
+  bool has(TokenId token) const { return marked(token) != (many_ && many_->has(token)); }
+  void unmark(std::span<const TokenId> tokens);
   std::vector<TokenId> take_list();
   void shorten(uint32_t count, uint64_t hash);
   bool equals(const Mask& mask) const;
 
   MaskPtr only_;  // all of the set, as long as nothing but one mask was added
   TokenBitsPtr many_;
-  bool own_ = false;             // true if `many_` is not shared
-  std::vector<TokenId> tokens_;  // those that are not in `many_`
-  std::vector<uint32_t> words_;  // their bits
+  bool own_ = false;              // true if `many_` is not shared
+  std::vector<TokenId> tokens_;   // those that are not in `many_`
+  std::vector<TokenId> without_;  // those of `many_` that are not in the set
+  std::vector<uint32_t> words_;   // the bits of both lists
 };
 
 /// Interns masks: equal sets are one object. Thread-safe.
