@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import count
 
 import pytest
 from hypothesis import given
@@ -50,10 +51,13 @@ def test_digits_stand_alone_and_json_marks_together() -> None:
     assert tokens == ['{"', "a", '":Ġ"', "x", '",Ġ"', "b", '":Ġ', "1", "2", "}"]
 
 
-def test_prompts_begin_with_bos_and_hold_the_marks_as_tokens() -> None:
-    sample = example(0, Split.TRAIN, 0)
+@pytest.mark.parametrize("has_shots", [False, True])
+def test_prompts_begin_with_bos_and_hold_the_marks_as_tokens(has_shots: bool) -> None:
+    samples = (example(0, Split.TRAIN, index) for index in count())
+    sample = next(each for each in samples if bool(each.shots) == has_shots)
     ids = CODEC.prompt(sample)
-    marks = [CODEC.tokenizer.token_to_id(mark) for mark in (SCHEMA_MARK, TEXT_MARK, RECORD_MARK)]
+    schema, text, record = (CODEC.tokenizer.token_to_id(mark) for mark in (SCHEMA_MARK, TEXT_MARK, RECORD_MARK))
+    marks = [schema, *[text, record] * (len(sample.shots) + 1)]
     assert ids[0] == CODEC.bos
     assert [token for token in ids if token in marks] == marks
     assert ids[-1] == marks[-1]
