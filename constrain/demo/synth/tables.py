@@ -41,7 +41,7 @@ _HEADLESS = 0.35
 
 
 def _needs_no_head(columns: Sequence[Slot]) -> bool:
-    """Whether no two columns have values of the same form."""
+    """Return whether the values of each column have a form of their own."""
     forms = ["number" if isinstance(each.kind, _NUMBERS) else type(each.kind).__name__ for each in columns]
     return len(columns) < 5 and len(set(forms)) == len(forms)
 
