@@ -82,8 +82,45 @@ def _with_quotes(schema: Mapping[str, Any], inherited: frozenset[str], path: Pat
     items = schema.get("items")
     if schema.get("uniqueItems") is True and isinstance(items, Mapping) and items.get(EVIDENCE) is True:
         raise SchemaError("items with evidence cannot be kept unique", pointer(path), "uniqueItems")
-    changed = with_subschemas(schema, change)
+    changed = with_subschemas(_with_exclusive_branches(schema), change)
     return _pair(changed) if schema.get(EVIDENCE) is True else changed
+
+
+def _with_exclusive_branches(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a schema whose ``oneOf`` branches exclude each other's values, if one of them has evidence.
+
+    A record that matches two branches matches no ``oneOf``, but a pair of quote and value differs from a value: without
+    this, the model could write either. References keep their targets, and are not excluded.
+    """
+    branches = schema.get("oneOf")
+    if not isinstance(branches, list) or not any(map(_has_evidence, branches)):
+        return schema
+    plain = [_without_evidence(branch) for branch in branches]
+
+    def exclusive(index: int, branch: Any) -> Any:
+        others = [each for other, each in enumerate(plain) if other != index and not _is_reference(each)]
+        if not isinstance(branch, Mapping) or _is_reference(branch) or not others:
+            return branch
+        excluded = [branch["not"], *others] if "not" in branch else others
+        return {**branch, "not": {"anyOf": excluded}}
+
+    return {**schema, "oneOf": [exclusive(index, branch) for index, branch in enumerate(branches)]}
+
+
+def _is_reference(schema: Any) -> bool:
+    return isinstance(schema, Mapping) and not schema.keys().isdisjoint(("$ref", "$dynamicRef"))
+
+
+def _has_evidence(schema: Any) -> bool:
+    """Return whether a value or its properties, at any depth, have evidence."""
+    return isinstance(schema, Mapping) and _without_evidence(schema) != schema
+
+
+def _without_evidence(schema: Any) -> Any:
+    if not isinstance(schema, Mapping):
+        return schema
+    rest = {key: value for key, value in schema.items() if key != EVIDENCE}
+    return with_subschemas(rest, lambda place, child: _without_evidence(child))
 
 
 def _declared(schema: Mapping[str, Any]) -> Iterator[str]:

@@ -31,7 +31,7 @@ SETTINGS = {
     *("typical", "tfs", "top_a", "skew", "smoothing_factor", "dynamic temperature", "temperature_last", "mirostat"),
     *("DRY", "XTC", "token_bias", "banned_strings", "stop strings", "return_top_tokens=10", "return_probs"),
     *("return_logits", "trigger", "token_healing", "min_new_tokens", "LoRA of rank 16", "ExLlamaV2Cache_8bit"),
-    *("ExLlamaV2Cache_Q4", "all together"),
+    *("ExLlamaV2Cache_Q4", "all together", "all together, Q4 cache"),
 }
 FILTERS = {"guidance, by rows", "filter with one large set", "filter with a large set each"}
 

@@ -157,6 +157,48 @@ def test_unique_items_with_evidence_are_refused() -> None:
     assert (caught.value.pointer, caught.value.keyword) == ("/properties/a~1b", "uniqueItems")
 
 
+STRING = {"type": "string"}
+
+
+def named(value: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": {"a": value}, "required": ["a"], "additionalProperties": False}
+
+
+@pytest.mark.parametrize(
+    ("branches", "accepted", "refused"),
+    [
+        pytest.param(
+            [{**STRING, "x-evidence": True}, {"const": "new"}],
+            [pair("old", "old")],
+            [pair("new", "new"), "new"],
+            id="of a value",
+        ),
+        pytest.param(
+            [{**STRING, "x-evidence": True, "not": {"const": "old"}}, {"const": 1}],
+            [pair("new", "new"), 1],
+            [pair("old", "old")],
+            id="of a value that excludes another",
+        ),
+        pytest.param(
+            [named({**STRING, "x-evidence": True}), named({"const": "new"})],
+            [{"a": pair("old", "old")}],
+            [{"a": pair("new", "new")}, {"a": "new"}],
+            id="of a property",
+        ),
+    ],
+)
+def test_a_record_matches_one_of_branches_that_differ_by_evidence(
+    branches: list[Any], accepted: list[Any], refused: list[Any]
+) -> None:
+    target = Target.of({"oneOf": branches})
+    grammar = compile_json_schema(target.output_schema, small_vocabulary(), sources={"text": "old new"})
+    for written in accepted:
+        assert grammar.accepts(json.dumps(written))
+        target.read(json.dumps(written))
+    for written in refused:
+        assert not grammar.accepts(json.dumps(written))
+
+
 # ---- Records.
 
 

@@ -59,7 +59,7 @@ class Variant:
 
 
 def variants(new_tokens: int, eos: int | None) -> list[Variant]:
-    """Return each variant alone, followed by all of them together."""
+    """Return each variant alone, followed by all of them together in each quantised cache."""
     alone = [
         Variant("typical", {"typical": 0.9}),
         Variant("tfs", {"tfs": 0.9}),
@@ -81,20 +81,26 @@ def variants(new_tokens: int, eos: int | None) -> list[Variant]:
         Variant("token_healing", options={"token_healing": True}),
         Variant("min_new_tokens", options={"min_new_tokens": new_tokens, "stop_conditions": [eos or 0]}),
         Variant(f"LoRA of rank {_LORA_RANK}", adapted=True),
+    ]
+    caches = [
         Variant("ExLlamaV2Cache_8bit", cache=ExLlamaV2Cache_8bit),
         Variant("ExLlamaV2Cache_Q4", cache=ExLlamaV2Cache_Q4),
     ]
-    return [*alone, _together(alone)]
+    together = [
+        _together("all together", alone, ExLlamaV2Cache_8bit),
+        _together("all together, Q4 cache", alone, ExLlamaV2Cache_Q4),
+    ]
+    return [*alone, *caches, *together]
 
 
-def _together(alone: list[Variant]) -> Variant:
+def _together(name: str, alone: list[Variant], cache: type[ExLlamaV2CacheBase]) -> Variant:
     settings: dict[str, Any] = {}
     options: dict[str, Any] = {}
     for each in alone:
         settings |= each.settings
         options |= each.options
     options["stop_conditions"] = [stop for each in alone for stop in each.options.get("stop_conditions", ())]
-    return Variant("all together", settings, options, True, True, True, alone[-1].cache)
+    return Variant(name, settings, options, True, True, True, cache)
 
 
 def setting_doors(lab: Lab, plain: PlainRates) -> Iterator[Door]:
