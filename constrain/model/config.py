@@ -149,7 +149,7 @@ class ExLlamaV2Config:
         """Number of experts of a mixture for each token, ``None`` without one. May be changed before a model is built.
 
         Raises:
-            ConfigError: there are no experts, or not so many to choose from.
+            ConfigError: there are no experts, or fewer than this to choose from.
         """
         return self.experts.routing.chosen if self.experts else None
 

@@ -1,4 +1,4 @@
-// Token masks within a budget of tokens.
+// Computes token masks within a budget: tokens after which the text can still be completed in time.
 #pragma once
 
 #include <algorithm>

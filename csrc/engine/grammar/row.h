@@ -66,7 +66,7 @@ struct Row {
     return action < kOwn ? 0 : own[action - kOwn];
   }
 
-  /// The option behind an action, if it is the only one and stays in the frame; else null.
+  /// The option of an action, if it is the only one and stays in the frame; else null.
   const Option* only_move(uint32_t action) const {
     const std::span<const Option> list = lists[action - 1];
     return list.size() == 1 && list.front().stays() ? &list.front() : nullptr;

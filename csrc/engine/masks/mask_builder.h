@@ -1,4 +1,4 @@
-// Token masks without a budget.
+// Computes token masks: the tokens that a grammar (JSON Schema, regular expression, CFG) allows next.
 #pragma once
 
 #include <span>

@@ -10,7 +10,7 @@
 
 namespace constrain {
 
-/// What is below a node of the vocabulary's trie at which a text is within a run of white space. It is the same in all
+/// The subtree of a node of the vocabulary's trie at which a text is within a run of white space. It is the same in all
 /// grammars, so that a walk need not visit the nodes of the run.
 struct RunTokens {
   std::vector<TokenId> tokens;     ///< those that stay in the run

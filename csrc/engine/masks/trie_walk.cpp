@@ -96,7 +96,7 @@ void TrieWalk::visit(const Trie& trie, std::span<const Exits::Exit> exits, const
   }
 }
 
-/// Visits what is below a node after the run of white space that its level is in; false if it is in none.
+/// Visits the descendants of a node after the run of white space that its level is in; false if it is in none.
 bool TrieWalk::walk_run(const Trie& trie, uint32_t node, size_t depth) {
   Level& level = levels_[depth];
   if (!level.row || !level.row->run || level.row->accepting || level.inside || admits) return false;

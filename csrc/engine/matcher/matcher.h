@@ -1,4 +1,4 @@
-// The matcher: the parse state of one generated text.
+// The matcher: the parse state of one generated text, and the token mask of its next token.
 #pragma once
 
 #include <memory>

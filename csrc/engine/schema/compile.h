@@ -1,4 +1,8 @@
-// Compilation of JSON Schema to rules.
+// Compilation of JSON Schema to the rules of a grammar, of which engine/masks/ computes token masks.
+//
+//   keyword -> condition on a cell    keyword_table.cpp, keywords.cpp, negate.cpp, normalise.cpp
+//   cell -> rule                      compile.cpp, scalar_rules.cpp, engine/json/
+//   rules -> mask of the next token   Matcher::mask (engine/matcher/), MaskBuilder (engine/masks/)
 #pragma once
 
 #include <map>
@@ -8,7 +12,7 @@
 #include "engine/grammar/parse_table.h"
 #include "engine/json/value.h"
 #include "engine/json/whitespace.h"
-#include "engine/schema/dialect.h"
+#include "engine/schema/keyword_table.h"
 #include "engine/schema/report.h"
 
 namespace constrain::schema {

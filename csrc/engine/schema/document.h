@@ -18,8 +18,8 @@
 
 #include "engine/base/errors.h"
 #include "engine/json/value.h"
-#include "engine/schema/dialect.h"
 #include "engine/schema/equal_values.h"
+#include "engine/schema/keyword_table.h"
 #include "engine/schema/steps.h"
 
 namespace constrain::schema {

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "engine/json/value.h"
-#include "engine/schema/dialect.h"
+#include "engine/schema/keyword_table.h"
 
 namespace constrain::schema {
 

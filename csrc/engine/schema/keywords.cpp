@@ -1,4 +1,4 @@
-// Keywords about one type, as conditions on a cell of that type.
+// What each JSON Schema keyword requires (`minLength`, `items`, ...): a condition on the cell of its type.
 #include <algorithm>
 
 #include "engine/automata/formats/formats.h"

@@ -1,4 +1,4 @@
-// Negation of schemas, keyword by keyword.
+// What violates each JSON Schema keyword: the negation of schemas, keyword by keyword.
 #include <algorithm>
 
 #include "engine/automata/formats/formats.h"

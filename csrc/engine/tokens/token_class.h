@@ -20,8 +20,8 @@ class Vocabulary;
 /// middle of a character stays if the character may still become a member.
 class TokenClass {
  public:
-  /// Sorts what is below `root`, a node of the vocabulary's trie at the end of a character, by what follows there. Only
-  /// `add` without a maximum and `leaving` are for classes below others than node 0.
+  /// Sorts the tokens below `root`, a node of the vocabulary's trie at the end of a character, by what follows there.
+  /// Only `add` without a maximum and `leaving` are for classes below others than node 0.
   TokenClass(const Vocabulary& vocabulary, const CharacterClass& characters, uint32_t root = 0);
 
   /// Adds the tokens that stay and have at most `max_length` characters.

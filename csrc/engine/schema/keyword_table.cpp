@@ -1,4 +1,4 @@
-#include "engine/schema/dialect.h"
+#include "engine/schema/keyword_table.h"
 
 #include <algorithm>
 #include <unordered_map>
@@ -11,6 +11,9 @@ using enum Draft;
 using enum Holds;
 using enum Group;
 
+// To add a keyword: a row here, then what it requires (keywords.cpp), its negation (negate.cpp), and its meaning for
+// `unevaluated...` (evaluation.cpp). If no rule in engine/json/ can enforce it yet: that rule, which compile.cpp makes.
+//
 // `additionalItems` (with `items` as a list) and `dependencies` are accepted in the editions that dropped them, because
 // their meaning is clear. `$defs` holds schemas in every edition.
 constexpr Keyword kKeywords[] = {

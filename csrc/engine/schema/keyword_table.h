@@ -1,4 +1,4 @@
-// Editions of JSON Schema and their keywords.
+// The table of JSON Schema keywords, and the editions (drafts) that have them.
 #pragma once
 
 #include <cstdint>
