@@ -15,7 +15,7 @@ from constrain.bench.device import conditions, read_bandwidth
 from constrain.bench.random_model import random_model
 from constrain.bench.shapes import Shape
 from constrain.model import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Cache_Q4, ExLlamaV2Cache_Q8, ExLlamaV2CacheBase
-from constrain.runtime.page_table import PAGED_PAGE_SIZE
+from constrain.runtime.page_allocator import PAGED_PAGE_SIZE
 
 _STEPS = 64
 _KINDS: tuple[type[ExLlamaV2CacheBase], ...] = (ExLlamaV2Cache, ExLlamaV2Cache_Q8, ExLlamaV2Cache_Q4)

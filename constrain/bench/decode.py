@@ -18,9 +18,9 @@ from constrain.bench.shapes import Shape
 from constrain.generator import ExLlamaV2DynamicGenerator, ExLlamaV2DynamicJob, ExLlamaV2Sampler
 from constrain.model import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2CacheBase
 from constrain.model.modules import find_linear
-from constrain.runtime.batch import BatchRow
+from constrain.runtime.forward_batch import BatchRow
 from constrain.runtime.model_runner import ModelRunner
-from constrain.runtime.page_table import PAGED_PAGE_SIZE
+from constrain.runtime.page_allocator import PAGED_PAGE_SIZE
 from constrain.tokenizer import ExLlamaV2Tokenizer
 
 _REPEATS = 3

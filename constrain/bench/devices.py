@@ -21,7 +21,7 @@ from constrain.bench.shapes import Shape
 from constrain.generator import ExLlamaV2DynamicGenerator, ExLlamaV2DynamicJob, ExLlamaV2Sampler
 from constrain.model import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Cache_TP, ExLlamaV2CacheBase
 from constrain.model.memory import module_sizes
-from constrain.runtime.page_table import PAGED_PAGE_SIZE
+from constrain.runtime.page_allocator import PAGED_PAGE_SIZE
 from constrain.tokenizer import ExLlamaV2Tokenizer
 
 _COMPARED_TOKENS = 64

@@ -19,9 +19,9 @@ from constrain.bench.shapes import MixtureShape
 from constrain.kernels import Activation, ExpertMLP, Routing, expert_mlp, route
 from constrain.kernels.expert_mlp import expert_mlp_reference
 from constrain.model import ExLlamaV2Cache
-from constrain.runtime.batch import BatchRow
+from constrain.runtime.forward_batch import BatchRow
 from constrain.runtime.model_runner import ModelRunner
-from constrain.runtime.page_table import PAGED_PAGE_SIZE
+from constrain.runtime.page_allocator import PAGED_PAGE_SIZE
 
 _DTYPE = torch.bfloat16
 _CHOICES = 24

@@ -14,7 +14,7 @@ from constrain import kernels
 from constrain.bench.device import conditions, read_bandwidth, seconds_per_call
 from constrain.bench.shapes import Shape
 from constrain.kernels import Activation, GroupQuantization, KVQuantization, Pages, Parts, Unquantized
-from constrain.runtime.page_table import PAGED_PAGE_SIZE
+from constrain.runtime.page_allocator import PAGED_PAGE_SIZE
 
 Calls: TypeAlias = list[Callable[[], Any]]
 

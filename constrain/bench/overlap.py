@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from constrain.runtime.decode_graphs import DecodeGraphRunner
+from constrain.runtime.cuda_graphs import DecodeGraphRunner
 from constrain.runtime.decode_loop import DecodeLoop
 from constrain.runtime.mask_batch import MaskBatch
 

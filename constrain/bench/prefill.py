@@ -16,8 +16,9 @@ from constrain.bench.random_model import random_model, random_transformers_model
 from constrain.bench.shapes import Shape
 from constrain.generator import ExLlamaV2DynamicGenerator, ExLlamaV2DynamicJob, ExLlamaV2Sampler
 from constrain.model import ExLlamaV2, ExLlamaV2Cache
-from constrain.runtime.batch import BatchRow, ForwardBatch, ragged_attention
-from constrain.runtime.page_table import PAGED_PAGE_SIZE
+from constrain.runtime.attention_metadata import ragged_attention
+from constrain.runtime.forward_batch import BatchRow, ForwardBatch
+from constrain.runtime.page_allocator import PAGED_PAGE_SIZE
 from constrain.tokenizer import ExLlamaV2Tokenizer
 
 _REPEATS = 5

@@ -25,7 +25,7 @@ from constrain.completion import Completion
 from constrain.llm import LLM
 from constrain.model import ExLlamaV2Cache
 from constrain.runtime import Runtime
-from constrain.runtime.page_table import PAGED_PAGE_SIZE
+from constrain.runtime.page_allocator import PAGED_PAGE_SIZE
 from constrain.serve import Models, ServerSettings, create_app
 from constrain.serve.protocol.completions import CompletionRequest
 from constrain.serve.sampling import make_options

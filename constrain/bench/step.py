@@ -25,7 +25,7 @@ from constrain.filters import ExLlamaV2EngineFilter
 from constrain.filters.engine import vocabulary_of
 from constrain.generator import ExLlamaV2DynamicGenerator, ExLlamaV2DynamicJob, ExLlamaV2Sampler
 from constrain.model import ExLlamaV2, ExLlamaV2Cache
-from constrain.runtime.page_table import PAGED_PAGE_SIZE
+from constrain.runtime.page_allocator import PAGED_PAGE_SIZE
 from constrain.tokenizer import ExLlamaV2Tokenizer
 
 # One full page plus one token, so that all prompts but the first are prefix-cache hits.

@@ -21,8 +21,8 @@ from constrain.filters.thinking import ThinkFirst, Thinking
 from constrain.generator.hooks import as_hook
 from constrain.generator.settings import Settings
 from constrain.runtime import Handle, Request, Runtime
+from constrain.runtime.detokenizer import Detokenizer
 from constrain.runtime.events import SampledToken
-from constrain.runtime.output import Detokenizer
 from constrain.runtime.sampler.params import UNSHAPED
 from constrain.tokenizer import ExLlamaV2Tokenizer
 

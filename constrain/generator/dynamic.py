@@ -19,8 +19,10 @@ from constrain.generator.results import of_each
 from constrain.generator.settings import Settings
 from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2Lora, ExLlamaV2MMEmbedding
 from constrain.runtime import Runtime, SequenceState
-from constrain.runtime.page_table import PAGED_PAGE_SIZE
-from constrain.runtime.speculation import DraftModel, NgramProposer, Proposer
+from constrain.runtime.page_allocator import PAGED_PAGE_SIZE
+from constrain.runtime.speculative.draft_model import DraftModel
+from constrain.runtime.speculative.ngram import NgramProposer
+from constrain.runtime.speculative.proposer import Proposer
 from constrain.tokenizer import ExLlamaV2Tokenizer
 
 #: A prompt, or under guidance a pair: with the condition and without it.

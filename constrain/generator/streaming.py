@@ -21,7 +21,9 @@ from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2Lora, ExLlam
 from constrain.runtime import SequenceState
 from constrain.runtime.events import SampledToken, Update
 from constrain.runtime.sequence import can_heal
-from constrain.runtime.speculation import DraftModel, NgramProposer, Proposer
+from constrain.runtime.speculative.draft_model import DraftModel
+from constrain.runtime.speculative.ngram import NgramProposer
+from constrain.runtime.speculative.proposer import Proposer
 from constrain.tokenizer import ExLlamaV2Tokenizer
 
 
@@ -259,7 +261,7 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
             common = self._common(last, prompt, conditions)
             draft_position = min(last.rows[0].draft_position, common)
             self.runtime.cancel(last)
-        self.runtime.decode_loop.proposer = None if request.embeddings else self._proposer()
+        self.runtime.speculation.proposer = None if request.embeddings else self._proposer()
         tables = [self.row_pages(row) for row in range(len(request.prompt))]
         self._job = None
         sequence = self.runtime.add(request, tables, common)

@@ -1,4 +1,4 @@
-"""CUDA graphs, a second stream for small copies, and copies to the device that the host does not wait for."""
+"""CUDA graph capture and replay, a second stream for small copies, and copies that the host does not wait for."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WARM_UP_RUNS = 2
 
 
 class Graph(Generic[T]):
-    """A computation recorded as a CUDA graph: one call launches all of its kernels, instead of one call for each.
+    """A computation captured as a CUDA graph: one call launches all of its kernels, instead of one call for each.
 
     The computation reads and writes tensors that stay where they are. Each run overwrites the result of the last.
     """
@@ -25,7 +25,7 @@ class Graph(Generic[T]):
     def __init__(
         self, compute: Callable[[], T], device: torch.device | None = None, others: Sequence[torch.device] = ()
     ) -> None:
-        """Run and record a computation.
+        """Run and capture a computation.
 
         Args:
             compute: must queue the same kernels each time.

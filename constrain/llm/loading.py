@@ -17,7 +17,7 @@ from constrain.model.memory import module_sizes, token_bytes
 from constrain.model.shard_memory import cache_shares
 from constrain.runtime import Runtime
 from constrain.runtime.model_runner import ModelRunner
-from constrain.runtime.page_table import PAGED_PAGE_SIZE
+from constrain.runtime.page_allocator import PAGED_PAGE_SIZE
 from constrain.tokenizer import ExLlamaV2Tokenizer
 
 _log = logging.getLogger(__name__)

@@ -10,8 +10,8 @@ import torch
 
 from constrain.model import SeqTensor
 from constrain.model.prompt_images import NO_IMAGES, whole_end
-from constrain.runtime.batch import BatchRow
-from constrain.runtime.page_table import KVPage, PageAllocator, pages_of
+from constrain.runtime.forward_batch import BatchRow
+from constrain.runtime.page_allocator import KVPage, PageAllocator, pages_of
 
 # Generated tokens are committed to pages in groups of this size, since one commit costs as much as a token. Sequences
 # that started together commit in different steps, so that their commits do not all delay the same step.

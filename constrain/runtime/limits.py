@@ -8,7 +8,7 @@ import torch
 
 from constrain.errors import BudgetError, GenerationError
 from constrain.model import EMBEDDING_INDEX, ExLlamaV2MMEmbedding
-from constrain.runtime.page_table import PageAllocator, pages_of
+from constrain.runtime.page_allocator import PageAllocator, pages_of
 from constrain.runtime.request import Request
 
 

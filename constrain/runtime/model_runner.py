@@ -15,8 +15,9 @@ from constrain.kernels.graphs import Graph, Uploads
 from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2Lora
 from constrain.model.embeddings import IndexedEmbeddings
 from constrain.model.forward_context import ForwardContext
-from constrain.runtime.batch import BatchRow, ForwardBatch, ragged_attention, row_slots
-from constrain.runtime.decode_graphs import DecodeGraphRunner, padded_width
+from constrain.runtime.attention_metadata import ragged_attention
+from constrain.runtime.cuda_graphs import DecodeGraphRunner, padded_width
+from constrain.runtime.forward_batch import BatchRow, ForwardBatch, row_slots
 
 T = TypeVar("T")
 
@@ -83,8 +84,8 @@ class ModelRunner:
         """Whether decode passes run as CUDA graphs."""
         return compiled.module is not None and self.device.type == "cuda" and self.model.capturable
 
-    def record(self, compute: Callable[[], T]) -> Graph[T]:
-        """Record work on the device of the logits, which may use the other shards of the model, as a CUDA graph."""
+    def capture(self, compute: Callable[[], T]) -> Graph[T]:
+        """Capture work on the device of the logits, which may use the other shards of the model, as a CUDA graph."""
         return Graph(compute, self.device, self.model.shard_devices)
 
     def prefill(

@@ -29,7 +29,7 @@ from constrain.errors import DeadEnd, NoTokenLeft
 from constrain.runtime.decode_loop import Outcome
 from constrain.runtime.events import Finish, Output, Update
 from constrain.runtime.lineage import Lineage, apportion, random_number, seeds_of
-from constrain.runtime.page_table import PageAllocator, pages_of
+from constrain.runtime.page_allocator import PageAllocator, pages_of
 from constrain.runtime.request import Request
 from constrain.runtime.sequence import SequenceState
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
-from constrain.runtime.batch import BatchRow
 from constrain.runtime.cached_tokens import CachedTokens
+from constrain.runtime.forward_batch import BatchRow
 from constrain.runtime.model_runner import ModelRunner
 from constrain.runtime.sequence import SequenceState
-from constrain.runtime.speculation import Proposer
+from constrain.runtime.speculative.proposer import Proposer
 
 #: A sequence, one of its rows, and a chunk of the prompt of that row.
 _Chunk: TypeAlias = tuple[SequenceState, CachedTokens, BatchRow]

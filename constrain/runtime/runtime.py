@@ -28,14 +28,15 @@ from constrain.runtime.handle import Handle
 from constrain.runtime.limits import check_request, check_room
 from constrain.runtime.mask_batch import native_workers
 from constrain.runtime.model_runner import ModelRunner
-from constrain.runtime.page_table import PAGED_PAGE_SIZE, PageAllocator
+from constrain.runtime.page_allocator import PAGED_PAGE_SIZE, PageAllocator
 from constrain.runtime.particles import Particles
 from constrain.runtime.prefill import Prefill
 from constrain.runtime.request import Request
 from constrain.runtime.sampler.batch_sampler import BatchSampler
 from constrain.runtime.scheduler import Scheduler
 from constrain.runtime.sequence import SequenceState
-from constrain.runtime.speculation import Proposer
+from constrain.runtime.speculative.proposer import Proposer
+from constrain.runtime.speculative.speculation import Speculation
 from constrain.tokenizer import ExLlamaV2Tokenizer
 
 #: Seconds to wait for a step at the end of the program: a filter may never return.
@@ -71,6 +72,7 @@ class Runtime:
         runner: runs the forward passes.
         allocator: allocates the pages of the cache.
         scheduler: holds the waiting and running sequences.
+        speculation: proposes draft tokens and forced text; its ``proposer`` may be replaced between steps.
         max_batch_size: maximum number of rows that run at a time.
         max_seq_len: maximum sequence length.
         decode_loop: decodes the running sequences.
@@ -110,16 +112,17 @@ class Runtime:
         size = default_page_size(cache) if page_size is None else page_size
         self.runner = ModelRunner(model, cache, size)
         self.allocator = PageAllocator(self.runner.num_pages, size, self._paged_tensors)
-        self.scheduler = Scheduler()
+        self.speculation = Speculation(self.runner, proposer, jump_forward)
+        self.scheduler = Scheduler(ModelRunner.max_rows, self.speculation.drafts)
         self.max_batch_size = min(max_batch_size, ModelRunner.max_rows)
         longest = model.config.max_seq_len if max_seq_len is None else max_seq_len
         self.max_seq_len = min(longest, self.runner.num_pages * size)
         self.decode_loop = DecodeLoop(
             self.runner,
+            self.scheduler,
+            self.speculation,
             BatchSampler(self.runner, min(tokenizer.get_vocab_size(), model.config.padded_vocab_size)),
             native_workers() if use_background else None,
-            proposer,
-            jump_forward,
         )
         self._prefill = Prefill(self.runner, max_chunk_size or max(size, model.config.max_input_len // size * size))
         self._particles = Particles(self.allocator)
@@ -280,9 +283,9 @@ class Runtime:
     def step(self) -> list[Event]:
         """Start sequences that fit, prefill chunks of prompts, and decode one or more tokens of each sequence."""
         with self.lock:
-            events = [Event(sequence) for sequence in self.scheduler.start(self._start)]
+            events = [Event(sequence) for sequence in self.scheduler.admit(self._start)]
             waiting = [each for each in self.scheduler.running if not each.is_prefilled]
-            computed = self._prefill.step(waiting, self.decode_loop.proposer)
+            computed = self._prefill.step(waiting, self.speculation.proposer)
             events += [Event(each, progress=_progress(each)) for each in computed]
             running = self.scheduler.running
             ready = [each for each in running if each.is_prefilled] if waiting else [*running]
@@ -303,9 +306,9 @@ class Runtime:
     def prefill(self, sequence: SequenceState, aborted: Callable[[], bool] = lambda: False) -> None:
         """Prefill a sequence without sampling yet; ``aborted`` is called after each chunk."""
         with self.lock:
-            self.scheduler.start(self._start)
+            self.scheduler.admit(self._start)
             while sequence.is_running and not sequence.is_prefilled and not aborted():
-                self._prefill.step([sequence], self.decode_loop.proposer)
+                self._prefill.step([sequence], self.speculation.proposer)
 
     def flush(self, sequence: SequenceState) -> None:
         """Discard the in-flight token of a sequence, so that it is sampled again under new conditions."""
@@ -315,7 +318,7 @@ class Runtime:
     # Starting and ending
 
     def _paged_tensors(self) -> list[torch.Tensor]:
-        proposer = self.decode_loop.proposer
+        proposer = self.speculation.proposer
         return self.runner.paged_tensors() + (proposer.paged_tensors() if proposer is not None else [])
 
     def _start(self, sequence: SequenceState) -> bool:

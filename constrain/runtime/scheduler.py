@@ -1,14 +1,17 @@
-"""Scheduler of waiting and running sequences."""
+"""Scheduler (continuous batching): admits waiting requests, and forms each decode batch of the running ones."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from constrain.model import ExLlamaV2Lora
+from constrain.runtime.decode_batch import DecodeBatch, ScheduledSequence
+from constrain.runtime.forward_batch import BatchRow
 from constrain.runtime.sequence import SequenceState
 
 
 class Scheduler:
-    """Holds the waiting and the running sequences.
+    """Holds the waiting and the running sequences, and chooses those of each pass.
 
     Attributes:
         waiting: by priority, then by order of arrival.
@@ -16,10 +19,17 @@ class Scheduler:
         num_rows: number of rows of the running sequences.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, max_rows: int, drafts: Callable[[SequenceState], bool]) -> None:
+        """
+        Args:
+            max_rows: maximum number of rows of a decode batch.
+            drafts: returns whether draft tokens are to be proposed for a sequence, which needs all its tokens.
+        """
         self.waiting: list[SequenceState] = []
         self.running: list[SequenceState] = []
         self.num_rows = 0
+        self._max_rows, self._drafts = max_rows, drafts
+        self._next_loras: tuple[ExLlamaV2Lora, ...] = ()
 
     def add(self, sequence: SequenceState) -> None:
         """Enqueue a sequence."""
@@ -29,8 +39,8 @@ class Scheduler:
             place -= 1
         self.waiting.insert(place, sequence)
 
-    def start(self, starts: Callable[[SequenceState], bool]) -> list[SequenceState]:
-        """Start the sequences for which ``starts`` returns true: those that fit.
+    def admit(self, starts: Callable[[SequenceState], bool]) -> list[SequenceState]:
+        """Admit the waiting sequences for which ``starts`` returns true, as there are pages for them.
 
         First come, first served. A sequence that does not fit may be overtaken ``max_skips`` times; after that, later
         sequences wait for it.
@@ -64,6 +74,47 @@ class Scheduler:
             self.waiting.remove(sequence)
             return True
         return False
+
+    def schedule(self, sequences: Sequence[SequenceState], in_flight: DecodeBatch) -> list[ScheduledSequence]:
+        """Choose the sequences of the next decode batch: those that share adapters, up to the maximum number of rows.
+
+        Args:
+            sequences: those whose prompts are cached.
+            in_flight: the batch whose tokens the host does not know yet.
+        """
+        ready = [each for each in sequences if each.finish is None]
+        groups = list(dict.fromkeys(each.request.loras for each in ready))
+        if len(groups) > 1:
+            turn = groups.index(self._next_loras) if self._next_loras in groups else 0
+            self._next_loras = groups[(turn + 1) % len(groups)]
+            ready = [each for each in ready if each.request.loras == groups[turn]]
+        scheduled: list[ScheduledSequence] = []
+        room = self._max_rows
+        for sequence in ready:
+            if len(sequence.rows) <= room and (each := self._schedule_one(sequence, in_flight)) is not None:
+                scheduled.append(each)
+                room -= len(sequence.rows)
+        return scheduled
+
+    def _schedule_one(self, sequence: SequenceState, in_flight: DecodeBatch) -> ScheduledSequence | None:
+        """Schedule a sequence at its position after the in-flight step, assuming that its proposals are accepted."""
+        before = in_flight.of.get(sequence)
+        going = before if before is not None and before.continues else None
+        ahead = 0 if going is None else 1 + len(going.proposals)
+        if sequence.finish is not None or sequence.remaining <= ahead:
+            return None
+        if going is not None and (going.is_drafted or sequence.request.hook is not None or self._drafts(sequence)):
+            return None
+        past = len(sequence) - 1 + ahead
+        token = (0,) if going is not None else (sequence.last_token,)
+        source = -1 if going is None else going.place + ahead - 1
+        rows = [BatchRow(token, past, sequence.rows[0].block_table, source)]
+        for other in sequence.rows[1:]:
+            # Before the first token of the output, each prompt ends in its own last token.
+            last = len(other.sequence_ids) - 1
+            own = token if going is not None else other.tokens(last)
+            rows.append(BatchRow(own, last + ahead, other.block_table, source))
+        return ScheduledSequence(sequence, rows, sequence.epoch, ahead)
 
 
 def _has_waited_enough(sequence: SequenceState) -> bool:

@@ -14,11 +14,12 @@ from constrain.errors import ConstrainError, DeadEnd, FilterError, NoTokenLeft
 from constrain.filters.masks import RowMask, TokenMask, exclude, intersect
 from constrain.runtime.cached_tokens import CachedTokens
 from constrain.runtime.constraints import SequenceConstraint
+from constrain.runtime.detokenizer import Detokenizer
 from constrain.runtime.events import Finish, Piece, SampledToken, Update
 from constrain.runtime.lineage import Lineage
 from constrain.runtime.mask_batch import MaskBatch
-from constrain.runtime.output import Banned, Detokenizer, HeldText, Stop
 from constrain.runtime.request import Request
+from constrain.runtime.stop_strings import Banned, Stop, StopStringMatcher
 from constrain.runtime.trigger import Trigger
 from constrain.tokenizer import ExLlamaV2Tokenizer
 
@@ -77,7 +78,7 @@ class SequenceState:
         self._prefix = "" if self._prefix_token is None else tokenizer.get_id_to_piece_list()[self._prefix_token]
         self._forbidden: dict[int, set[int]] = {}
         detokenizer = Detokenizer(tokenizer, request.decode_special_tokens)
-        self._held = HeldText(detokenizer, request.stop_strings, request.banned_strings)
+        self._held = StopStringMatcher(detokenizer, request.stop_strings, request.banned_strings)
         trigger = None if request.trigger is None else Trigger(request.trigger, tokenizer)
         eos = tokenizer.eos_token_id if request.prefer_eos else None
         self.constraint = SequenceConstraint(request.constraint, eos, trigger)
@@ -298,7 +299,7 @@ class SequenceState:
         self._held.push(sampled, len(self._prefix) if healed else 0)
         if healed:
             return self._release_healed(completes)
-        return Update(finish=self._finished("stop_token", sampled.id)) if stops else self._search(completes)
+        return Update(finish=self._finished("stop_token", sampled.id)) if stops else self._match_strings(completes)
 
     def _reject(self, token: int) -> Update:
         """Forbid a token at this position, and sample again."""
@@ -315,13 +316,13 @@ class SequenceState:
             return Update()
         return Update(self._held.take(), finish=self._complete(completes))
 
-    def _search(self, completes: bool) -> Update:
-        """Search the held text for stop and banned strings, and return the update."""
+    def _match_strings(self, completes: bool) -> Update:
+        """Match stop and banned strings in the held text, and return the update."""
         request = self.request
         stops = request.early_stop_strings or self.new_tokens >= request.min_new_tokens
         finish = self._complete(completes)
         full = finish is not None and finish.reason == "max_new_tokens"
-        found = self._held.search(stops and not full)
+        found = self._held.match(stops and not full)
         if isinstance(found, Banned):
             return self._rewind(found.kept)
         if finish is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from constrain.errors import GenerationError
-from constrain.runtime.output import Detokenizer
+from constrain.runtime.detokenizer import Detokenizer
 from constrain.tokenizer import ExLlamaV2Tokenizer
 
 

@@ -23,7 +23,7 @@ from constrain.model import (
     ExLlamaV2Config,
 )
 from constrain.model.memory import module_sizes
-from constrain.runtime.batch import BatchRow
+from constrain.runtime.forward_batch import BatchRow
 from constrain.runtime.model_runner import ModelRunner
 from constrain.tokenizer import ExLlamaV2Tokenizer
 

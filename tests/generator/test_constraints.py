@@ -410,8 +410,8 @@ def test_results_count_guesses(make: Make) -> None:
 @pytest.mark.parametrize("guess", [{"draft": True}, {"use_ngram_draft": True}])
 def test_without_draft_tokens_nothing_is_drafted(make: Make, guess: dict[str, bool]) -> None:
     """The draft model does not even prefill the prompt."""
-    assert make(num_draft_tokens=1, **guess).runtime.decode_loop.proposer is not None
-    assert make(num_draft_tokens=0, **guess).runtime.decode_loop.proposer is None
+    assert make(num_draft_tokens=1, **guess).runtime.speculation.proposer is not None
+    assert make(num_draft_tokens=0, **guess).runtime.speculation.proposer is None
 
 
 def test_special_tokens_of_a_grammar(make: Make) -> None:

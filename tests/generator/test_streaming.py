@@ -330,4 +330,4 @@ def test_without_draft_tokens_nothing_is_drafted(generator: ExLlamaV2StreamingGe
     drafting = ExLlamaV2StreamingGenerator(model, ExLlamaV2Cache(model), generator.tokenizer, None if ngram else model)
     drafting.speculative_ngram, drafting.speculative_ngram_max_inf, drafting.num_speculative_tokens = ngram, 0, 0
     stream(drafting, PROMPT, 1)
-    assert drafting.runtime.decode_loop.proposer is None
+    assert drafting.runtime.speculation.proposer is None

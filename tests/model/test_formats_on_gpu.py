@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from constrain.kernels import JoinedWeight, TensorCoreWeight
 from constrain.model import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Config, ExLlamaV2Lora
 from constrain.model.memory import module_sizes, packed_forms
-from constrain.runtime.batch import BatchRow
+from constrain.runtime.forward_batch import BatchRow
 from constrain.runtime.model_runner import ModelRunner
 
 pytestmark = pytest.mark.gpu

@@ -17,7 +17,7 @@ from constrain.filters.masks import RowMask, flags
 from constrain.model import ExLlamaV2, ExLlamaV2Cache
 from constrain.runtime import Handle, Request, Runtime, SamplingParams
 from constrain.runtime.measurements import Measurements
-from constrain.runtime.speculation import NgramProposer
+from constrain.runtime.speculative.ngram import NgramProposer
 from constrain.tokenizer import ExLlamaV2Tokenizer
 
 Make = Callable[..., Runtime]
@@ -104,8 +104,8 @@ def test_drafts(make: Make) -> None:
     """Tokens that were proposed and accepted have the same confidence as without speculation."""
     runtime = make(proposer=NgramProposer(2, 4))
     expected = run(make(), [ask(runtime)])[0].sequence.rows[0].tokens()
-    assert isinstance(runtime.decode_loop.proposer, NgramProposer)
-    runtime.decode_loop.proposer.preload(expected)
+    assert isinstance(runtime.speculation.proposer, NgramProposer)
+    runtime.speculation.proposer.preload(expected)
     (handle,) = run(runtime, [ask(runtime)])
     assert handle.sequence.accepted_draft_tokens > 5
     check(runtime, handle)

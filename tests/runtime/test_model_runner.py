@@ -21,9 +21,9 @@ from constrain.model import (
     ExLlamaV2CacheBase,
     Intervention,
 )
-from constrain.runtime import Request, Runtime, SamplingParams, batch
-from constrain.runtime.batch import BatchRow
-from constrain.runtime.decode_graphs import DecodeGraphRunner, padded_width
+from constrain.runtime import Request, Runtime, SamplingParams, attention_metadata
+from constrain.runtime.cuda_graphs import DecodeGraphRunner, padded_width
+from constrain.runtime.forward_batch import BatchRow
 from constrain.runtime.model_runner import ModelRunner
 
 SIZE = 16
@@ -135,7 +135,7 @@ def test_prompt_chunks_of_one_shape_are_one_attention_call(
         shapes.append((len(q), k.shape[1]))
         return attention(q, k, *args, **options)
 
-    monkeypatch.setattr(batch, "attention", counted)
+    monkeypatch.setattr(attention_metadata, "attention", counted)
     runner = ModelRunner(llama, ExLlamaV2Cache(llama, max_seq_len=8 * SIZE), SIZE)
     runner.prefill(rows(ids, 0, 9))
     first, second, third = rows(ids, 9, 20)

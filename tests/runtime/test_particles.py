@@ -21,7 +21,7 @@ from constrain.runtime import Request, Runtime, SamplingParams
 from constrain.runtime.confidence import TokenConfidence
 from constrain.runtime.lineage import Lineage, _systematic, apportion
 from constrain.runtime.sampler.params import UNSHAPED
-from constrain.runtime.speculation import NgramProposer
+from constrain.runtime.speculative.ngram import NgramProposer
 
 Make = Callable[..., Runtime]
 #: Divisor of the logits of the random model.

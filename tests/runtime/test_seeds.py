@@ -20,7 +20,8 @@ from constrain.generator import (
 )
 from constrain.runtime import Output, Runtime
 from constrain.runtime.model_runner import ModelRunner
-from constrain.runtime.speculation import DraftModel, NgramProposer
+from constrain.runtime.speculative.draft_model import DraftModel
+from constrain.runtime.speculative.ngram import NgramProposer
 
 Make = Callable[..., Runtime]
 
@@ -111,10 +112,10 @@ def test_batches_of_all_kinds(
 ) -> None:
     runtime = mode(make(16384, jump_forward=jump_forward))
     if proposer == "n-gram":
-        runtime.decode_loop.proposer = NgramProposer(3, 3)
+        runtime.speculation.proposer = NgramProposer(3, 3)
     elif proposer == "draft model":
         cache = ExLlamaV2Cache(runtime.model, max_seq_len=16384)
-        runtime.decode_loop.proposer = DraftModel(runtime.model, cache, runtime.allocator.page_size, 380, 3)
+        runtime.speculation.proposer = DraftModel(runtime.model, cache, runtime.allocator.page_size, 380, 3)
     found, drafted = {}, 0
     # Drafts are proposed for small batches only.
     size = len(KINDS) if proposer is None else 8

@@ -16,7 +16,8 @@ from constrain.filters import ExLlamaV2RegexFilter, combine
 from constrain.model import ExLlamaV2Cache_TP, ExLlamaV2CacheBase, ExLlamaV2MMEmbedding
 from constrain.runtime import Request, Runtime, SamplingParams
 from constrain.runtime.model_runner import ModelRunner
-from constrain.runtime.speculation import DraftModel, NgramProposer
+from constrain.runtime.speculative.draft_model import DraftModel
+from constrain.runtime.speculative.ngram import NgramProposer
 
 PROMPTS = [[5, 6, 7], [9, 30, 5, 6, 7, 5, 6], [100, 101] * 140]
 

@@ -12,10 +12,13 @@ from request_kinds import EOS, WIDTH
 from constrain import ExLlamaV2Cache
 from constrain.filters import ExLlamaV2RegexFilter, combine
 from constrain.runtime import Handle, Request, Runtime, SamplingParams, SequenceState
-from constrain.runtime.batch import BatchRow
+from constrain.runtime.forward_batch import BatchRow
 from constrain.runtime.model_runner import ModelRunner
 from constrain.runtime.sampler.batch_sampler import BatchSampler
-from constrain.runtime.speculation import Acceptance, DraftModel, NgramIndex, NgramProposer, Proposer, max_proposals
+from constrain.runtime.speculative.draft_model import DraftModel
+from constrain.runtime.speculative.ngram import NgramIndex, NgramProposer
+from constrain.runtime.speculative.proposer import Acceptance, Proposer
+from constrain.runtime.speculative.speculation import max_proposals
 
 GREEDY = SamplingParams()
 RANDOM = SamplingParams(temperature=2.0, top_k=0)
@@ -81,7 +84,7 @@ def test_right_and_wrong_proposals(
     expected = output(make, 30, pattern, sampling=sampling, seed=4)
     runtime = make(jump_forward=False)
     runtime.runner.is_asynchronous = asynchronous
-    runtime.decode_loop.proposer = oracle = Oracle(5, expected, wrong)
+    runtime.speculation.proposer = oracle = Oracle(5, expected, wrong)
     handle = runtime.submit(asked(runtime, 30, pattern, sampling=sampling, seed=4))
     handle.result()
     sequence = handle.sequence
@@ -98,7 +101,7 @@ def test_right_proposals_save_passes(make: Make, monkeypatch: pytest.MonkeyPatch
     expected = output(make, 30)
     found = passes(monkeypatch)
     runtime = make()
-    runtime.decode_loop.proposer = Oracle(5, expected)
+    runtime.speculation.proposer = Oracle(5, expected)
     runtime.submit(asked(runtime, 30)).result()
     assert found == [[6]] * 5
 
@@ -111,7 +114,7 @@ def test_drafts_are_cut_where_the_mask_forbids_them(make: Make) -> None:
     runtime = make(jump_forward=False)
     oracle = Oracle(6, expected)
     oracle.tokens = [digit if at % 3 == 2 else token for at, token in enumerate(expected)]
-    runtime.decode_loop.proposer = oracle
+    runtime.speculation.proposer = oracle
     found: list[list[Any]] = []
     sampled = BatchSampler.sample
 
@@ -143,7 +146,7 @@ def test_masks_after_drafts_are_asked_for_before_sampling(make: Make, monkeypatc
 
     expected = output(make, 24, "[a-z]{90,}")
     runtime = make(jump_forward=False, use_background=False)
-    runtime.decode_loop.proposer = Oracle(3, expected)
+    runtime.speculation.proposer = Oracle(3, expected)
     for owner, name, event in ((ModelRunner, "decode", "pass"), (BatchSampler, "sample", "sample")):
         method = getattr(owner, name)
         monkeypatch.setattr(
@@ -191,10 +194,10 @@ def test_proposers_give_up_on_a_sequence(make: Make, monkeypatch: pytest.MonkeyP
     """Proposals for random tokens are wrong, so after a few of them, passes go back to one token per sequence."""
     runtime = make(jump_forward=False)
     if kind == "n-gram":
-        runtime.decode_loop.proposer = NgramProposer(1, 4)
+        runtime.speculation.proposer = NgramProposer(1, 4)
     else:
         cache = ExLlamaV2Cache(runtime.model, max_seq_len=4096)
-        runtime.decode_loop.proposer = DraftModel(runtime.model, cache, runtime.allocator.page_size, 380, 4)
+        runtime.speculation.proposer = DraftModel(runtime.model, cache, runtime.allocator.page_size, 380, 4)
     handle = runtime.submit(asked(runtime, 100, sampling=RANDOM._replace(temperature=50.0), stop_tokens=frozenset()))
     found = passes(monkeypatch)
     counts = []
@@ -214,7 +217,7 @@ def test_a_draft_model_proposes_what_it_finds_likely(make: Make, monkeypatch: py
     draft = DraftModel(runtime.model, cache, runtime.allocator.page_size, 380, 4)
     for least, accepted in ((0.0, 24), (2.0, 0)):
         draft.min_probability = least
-        runtime.decode_loop.proposer = draft
+        runtime.speculation.proposer = draft
         handle = runtime.submit(asked(runtime, 30))
         handle.result()
         assert handle.sequence.rows[0].tokens() == expected
@@ -237,7 +240,7 @@ def test_n_grams_of_the_prompt_are_found_again(make: Make) -> None:
     runtime = make()
     proposer = NgramProposer(2, 4)
     proposer.preload(expected)
-    runtime.decode_loop.proposer = proposer
+    runtime.speculation.proposer = proposer
     handle = runtime.submit(asked(runtime, 40))
     handle.result()
     assert handle.sequence.rows[0].tokens() == expected

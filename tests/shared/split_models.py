@@ -10,8 +10,8 @@ import torch
 
 from constrain import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Cache_TP, ExLlamaV2Config
 from constrain.model.memory import module_sizes
-from constrain.runtime.batch import BatchRow
-from constrain.runtime.decode_graphs import DecodeGraphRunner
+from constrain.runtime.cuda_graphs import DecodeGraphRunner
+from constrain.runtime.forward_batch import BatchRow
 from constrain.runtime.model_runner import ModelRunner
 
 _two_gpus = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")

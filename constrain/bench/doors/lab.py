@@ -15,7 +15,7 @@ import torch
 from constrain.extract import build_prompt
 from constrain.generator import ExLlamaV2DynamicJob, ExLlamaV2Sampler
 from constrain.model import ExLlamaV2
-from constrain.runtime.page_table import PAGED_PAGE_SIZE
+from constrain.runtime.page_allocator import PAGED_PAGE_SIZE
 from constrain.tokenizer import ExLlamaV2Tokenizer
 
 #: Performs one run and returns tokens per second.

@@ -26,8 +26,8 @@ from constrain.bench.doors.plain import Dynamic
 from constrain.generator import ExLlamaV2DynamicGenerator, ExLlamaV2DynamicJob, ExLlamaV2Sampler
 from constrain.model import ExLlamaV2, ExLlamaV2Cache
 from constrain.runtime import SequenceState
-from constrain.runtime.page_table import PAGED_PAGE_SIZE
-from constrain.runtime.speculation import DraftModel
+from constrain.runtime.page_allocator import PAGED_PAGE_SIZE
+from constrain.runtime.speculative.draft_model import DraftModel
 
 _DRAFTED = 4
 _NGRAM = {"use_ngram_draft": True, "num_draft_tokens": _DRAFTED}
@@ -153,9 +153,9 @@ def _accepted_drafts(lab: Lab, draft: Callable[[], ExLlamaV2]) -> Runs:
     job = partial(lab.job, settings=settings, input_ids=prompt, max_new_tokens=lab.forced_tokens)
     known = {0: _tokens(drafting.plain, job(0), lab.prompt)}
     runtime = drafting.drafting.generator.runtime
-    assert isinstance(runtime.decode_loop.proposer, DraftModel)
-    runner = runtime.decode_loop.proposer.runner
-    runtime.decode_loop.proposer = RightDrafts(
+    assert isinstance(runtime.speculation.proposer, DraftModel)
+    runner = runtime.speculation.proposer.runner
+    runtime.speculation.proposer = RightDrafts(
         runner.model, runner.cache, PAGED_PAGE_SIZE, lab.vocabulary, _DRAFTED, known, lab.prompt
     )
     return drafting.runs(job)

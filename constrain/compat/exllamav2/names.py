@@ -109,8 +109,8 @@ MODULES: dict[str, dict[str, Source]] = {
     "generator.base": {**_BASE, **_FILTERS["base"], **_SAMPLER, **_HOOKS},
     "generator.dynamic": {
         **_DYNAMIC,
-        **_same("constrain.runtime.page_table", "PAGED_PAGE_SIZE"),
-        "CachePage": ("constrain.runtime.page_table", "KVPage"),
+        **_same("constrain.runtime.page_allocator", "PAGED_PAGE_SIZE"),
+        "CachePage": ("constrain.runtime.page_allocator", "KVPage"),
         "NGramTrie": (_HERE + "ngram", "NgramCache"),
     },
     "generator.dynamic_async": _ASYNC,

@@ -294,7 +294,7 @@ class BatchSampler:
             return compute()
         run = self._graphs.get((output.static, variant))
         if run is None:
-            run = self._graphs[output.static, variant] = self._runner.record(compute)
+            run = self._graphs[output.static, variant] = self._runner.capture(compute)
         return run()
 
     def _compute(

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from constrain import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Tokenizer
 from constrain.errors import GenerationError
 from constrain.generator import ExLlamaV2DynamicGenerator, ExLlamaV2DynamicJob, ExLlamaV2Sampler
-from constrain.runtime.page_table import PageAllocator
+from constrain.runtime.page_allocator import PageAllocator
 
 SIZE = 8
 

@@ -1,4 +1,4 @@
-"""In-flight step: a step whose tokens the host does not know yet."""
+"""Decode batch: the sequences of a decode pass and the tokens that each adds, on a GPU before the host knows them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from constrain.filters.masks import TokenMask
-from constrain.runtime.batch import BatchRow
+from constrain.runtime.forward_batch import BatchRow
 from constrain.runtime.model_runner import PassOutput
 from constrain.runtime.sampler.batch_sampler import Sampled
 from constrain.runtime.sequence import SequenceState
@@ -14,7 +14,7 @@ from constrain.runtime.sequence import SequenceState
 
 @dataclass(slots=True, eq=False)
 class ScheduledSequence:
-    """A sequence in a step.
+    """A sequence in a decode batch.
 
     Attributes:
         sequence: the sequence.
@@ -43,9 +43,18 @@ class ScheduledSequence:
     masks_after: Sequence[TokenMask | None] = ()
 
     @property
+    def remaining(self) -> int:
+        """Number of tokens that may be generated from this step on."""
+        return self.sequence.remaining - self.ahead
+
+    @property
     def proposals(self) -> Sequence[int]:
         """Proposed tokens to verify: those up to the first that is not allowed."""
         return self.rows[0].ids[1 : 1 + len(self.masks_after)] if self.masks_after else ()
+
+    def append(self, tokens: Sequence[int]) -> None:
+        """Append proposed tokens to its row."""
+        self.rows[0] = self.rows[0]._replace(ids=(*self.rows[0].ids, *tokens))
 
     def mask_at(self, place: int) -> TokenMask | None:
         """Return the mask of a row of the pass, ``None`` for all tokens."""
@@ -66,8 +75,8 @@ class ScheduledSequence:
 
 
 @dataclass
-class InFlightStep:
-    """The sequences of a step, the output of its forward pass, and its tokens once sampling is queued."""
+class DecodeBatch:
+    """The sequences of a decode pass, the output of the pass, and its tokens once sampling is queued."""
 
     scheduled: list[ScheduledSequence] = field(default_factory=list)
     output: PassOutput | None = None

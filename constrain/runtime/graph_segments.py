@@ -1,4 +1,4 @@
-"""Decode passes of a model whose layers are on several devices, one segment of layers after the other."""
+"""CUDA graphs of a model whose layers are on several devices: one for each segment of layers, replayed in turn."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from constrain.kernels.graphs import Graph
 Compute = Callable[[torch.Tensor], torch.Tensor]
 
 
-class RecordedSegment:
+class CapturedSegment:
     """A segment of layers on one device: a CUDA graph over a static tensor, to which its input is copied.
 
     Args:
         device: of the segment.
         compute: runs its layers.
-        recorded: whether to record a graph.
+        captures: whether to capture a graph.
     """
 
-    def __init__(self, device: torch.device, compute: Compute, recorded: bool) -> None:
-        self._device, self._compute, self._recorded = device, compute, recorded
+    def __init__(self, device: torch.device, compute: Compute, captures: bool) -> None:
+        self._device, self._compute, self._captures = device, compute, captures
         self._input: torch.Tensor | None = None
         self._run: Callable[[], torch.Tensor]
 
@@ -29,21 +29,21 @@ class RecordedSegment:
         """Run the layers on states from any device."""
         if self._input is None:
             self._input = x.to(self._device, copy=True)
-            self._run = self._recording(self._input)
-        # Layers may overwrite their input, as they do while they are recorded.
+            self._run = self._captured(self._input)
+        # Layers may overwrite their input, as they do while they are captured.
         self._input.copy_(x)
         return self._run()
 
-    def _recording(self, x: torch.Tensor) -> Callable[[], torch.Tensor]:
+    def _captured(self, x: torch.Tensor) -> Callable[[], torch.Tensor]:
         def compute() -> torch.Tensor:
             with torch.inference_mode():
                 return self._compute(x)
 
-        return Graph(compute, self._device) if self._recorded else compute
+        return Graph(compute, self._device) if self._captures else compute
 
 
 def run_segments(
-    enter: Callable[[], torch.Tensor], segments: Sequence[RecordedSegment], refresh: Callable[[], None]
+    enter: Callable[[], torch.Tensor], segments: Sequence[CapturedSegment], refresh: Callable[[], None]
 ) -> torch.Tensor:
     """Run a pass.
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from constrain import ExLlamaV2Tokenizer
 from constrain.filters.masks import contains
 from constrain.runtime import Request, SamplingParams, SequenceState
+from constrain.runtime.detokenizer import Detokenizer
 from constrain.runtime.events import SampledToken
-from constrain.runtime.output import Detokenizer
 from constrain.runtime.trigger import Trigger
 
 PIECES = ["a", "b", "c", "A", "B", "ab", "abc", ".", " x", "é", "x"]

@@ -1,4 +1,4 @@
-"""Converts tokens to output text: characters that span tokens, stop strings, and banned strings.
+"""Stop strings and banned strings: matched in the output text, which is held back while one may have begun in it.
 
 Text is released once no stop or banned string can still begin in it. Such a string therefore never overlaps released
 text, and only the held text has to be searched.
@@ -10,68 +10,8 @@ import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
-
+from constrain.runtime.detokenizer import Detokenizer
 from constrain.runtime.events import Piece, SampledToken
-from constrain.tokenizer import ExLlamaV2Tokenizer
-
-_REPLACEMENT = "\ufffd"
-#: A character has at most four bytes, each of which may be a token.
-_MAX_PARTS = 4
-
-
-class Detokenizer:
-    """Incremental detokenizer, which holds a character back until its last token arrives."""
-
-    def __init__(self, tokenizer: ExLlamaV2Tokenizer, special: bool) -> None:
-        """Start a new output; ``special``: show special tokens."""
-        self._tokenizer = tokenizer
-        self._special = special
-        self._pieces = tokenizer.get_id_to_piece_list(special)
-        self._parts: list[int] = []
-
-    @property
-    def complete(self) -> bool:
-        """Whether no text is held back."""
-        return not self._parts
-
-    def is_part(self, token: int) -> bool:
-        """Return whether a token holds part of a character."""
-        return _REPLACEMENT in self._piece(token)
-
-    def whole(self, token: int) -> str | None:
-        """Return the text of a token, or ``None`` if it completes or begins a character of several tokens."""
-        text = self._piece(token)
-        return None if self._parts or _REPLACEMENT in text else text
-
-    def push(self, token: int) -> str:
-        """Append a token; return the text that this completes."""
-        if not self.is_part(token):
-            return self.flush() + self._piece(token)
-        self._parts.append(token)
-        text = self._decode()
-        incomplete = len(text) - len(text.rstrip(_REPLACEMENT))
-        return "" if 1 <= incomplete <= _MAX_PARTS else self.flush()
-
-    def flush(self) -> str:
-        """Return the text that is held back, with U+FFFD for incomplete characters."""
-        if not self._parts:
-            return ""
-        text = self._decode()
-        self._parts.clear()
-        return text
-
-    def copy(self) -> Detokenizer:
-        """Return an independent copy."""
-        made = copy.copy(self)
-        made._parts = list(self._parts)
-        return made
-
-    def _piece(self, token: int) -> str:
-        return self._pieces[token] if token < len(self._pieces) else ""
-
-    def _decode(self) -> str:
-        return str(self._tokenizer.decode(torch.tensor(self._parts, dtype=torch.long), self._special))
 
 
 @dataclass(slots=True)
@@ -97,7 +37,7 @@ class Banned:
     kept: int
 
 
-class HeldText:
+class StopStringMatcher:
     """Output text that is not released yet, with its tokens.
 
     Attributes:
@@ -114,7 +54,7 @@ class HeldText:
         self.tokens: list[Held] = []
         self._open = 0
 
-    def copy(self) -> HeldText:
+    def copy(self) -> StopStringMatcher:
         """Return an independent copy."""
         made = copy.copy(self)
         made._detokenizer = self._detokenizer.copy()
@@ -142,7 +82,7 @@ class HeldText:
         if self._detokenizer.complete:
             self._add(text)
 
-    def search(self, stop: bool) -> Stop | Banned | None:
+    def match(self, stop: bool) -> Stop | Banned | None:
         """Find a banned string in the held text or, with ``stop``, a stop string with no banned string before it."""
         ending = _leftmost(self.text, self._stop) if stop else None
         before = self.text[: ending[0]] if ending else self.text

@@ -1,4 +1,4 @@
-"""Decode passes as CUDA graphs: a fixed number of tokens per sequence, over static buffers.
+"""CUDA graph capture and replay of decode passes: a fixed number of tokens per sequence, over static buffers.
 
 A graph serves a bucket of (sequences, tokens per sequence, pages), padded with idle rows. Its kernels read tokens,
 positions and block tables from static tensors, so the host launches a pass with one call, and uploads nothing while the
@@ -8,70 +8,20 @@ same sequences continue.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 
 import torch
 
-from constrain.kernels import AttentionWorkspace, Pages, StepTokens, TokenPages, enter_tokens, paged_attention
+from constrain.kernels import AttentionWorkspace, Pages, StepTokens, TokenPages, enter_tokens
 from constrain.kernels.graphs import Graph, Uploads
 from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2Lora
-from constrain.model.forward_context import AttentionLayer, ForwardContext
-from constrain.runtime.batch import BatchRow
-from constrain.runtime.decode_segments import RecordedSegment, run_segments
-
-Rotation = tuple[torch.Tensor, torch.Tensor]
-"""Cosines and sines by position."""
+from constrain.model.forward_context import ForwardContext
+from constrain.runtime.attention_metadata import DecodeAttention, Rotation
+from constrain.runtime.forward_batch import BatchRow
+from constrain.runtime.graph_segments import CapturedSegment, run_segments
 
 _MIN_PAGES = 4
 _MIN_ROTATED = 16
-
-
-@dataclass(frozen=True)
-class DecodeAttention:
-    """Attention metadata of a decode pass: the last positions of many sequences, read from pages without the host.
-
-    Attributes:
-        lengths: int32 ``[sequences]``, length of each after the pass; 0 for an idle one.
-        full, sliding: cosines and sines by position, ``[positions, 1, d]``, of the two kinds of layers.
-        unrotated: those of no rotation, for layers without.
-        window: number of positions that queries of sliding layers see.
-        pages: pages of the KV cache, by layer.
-        workspace: memory of the attention kernels.
-        copies: the metadata on the other devices of the model.
-    """
-
-    lengths: torch.Tensor
-    full: Rotation
-    sliding: Rotation
-    unrotated: Rotation
-    window: int | None
-    pages: Sequence[Pages]
-    workspace: AttentionWorkspace
-    copies: dict[torch.device, DecodeAttention] = field(default_factory=dict)
-
-    def to(self, device: torch.device) -> DecodeAttention:
-        return self.copies.get(device, self)
-
-    def refresh(self) -> None:
-        """Copy lengths and block tables, which change from pass to pass, to the other devices."""
-        for copy in self.copies.values():
-            copy.lengths.copy_(self.lengths)
-            copy.pages[0].block_table.copy_(self.pages[0].block_table)
-
-    def attend(self, layer: AttentionLayer, qkv: torch.Tensor) -> torch.Tensor:
-        rotations = self.sliding if layer.sliding else self.full
-        return paged_attention(
-            qkv,
-            *(rotations if layer.rotary else self.unrotated),
-            self.pages[layer.index],
-            self.lengths,
-            scale=layer.scale,
-            window=self.window if layer.sliding else None,
-            cap=layer.cap,
-            sinks=layer.sinks,
-            workspace=self.workspace,
-        )
 
 
 class DecodeGraph:
@@ -105,8 +55,8 @@ class DecodeGraph:
         self._tables: list[Sequence[int]] = []
         self._expected: list[int] = []
 
-    def send(self, rows: Sequence[BatchRow], uploads: Uploads) -> None:
-        """Upload tokens, positions and block tables that differ from those on the device."""
+    def prepare(self, rows: Sequence[BatchRow], uploads: Uploads) -> None:
+        """Upload the tokens, positions and block tables of a decode batch that differ from those on the device."""
         padded = [
             (~row.source if row.source >= 0 else row.ids[0], *row.ids[1:], *[0] * (self.width - len(row.ids)))
             for row in rows
@@ -154,7 +104,7 @@ class DecodeGraphRunner:
         """
         self._model, self._history = model, history
         self._sampled, self._uploads = sampled, uploads
-        self._recorded = history.device.type == "cuda" and not model.config.no_graphs
+        self._captures = history.device.type == "cuda" and not model.config.no_graphs
         self._quantizations = cache.key_quantization, cache.value_quantization
         self._layers = [
             tuple(tuple(part.view(-1, page_size, *part.shape[2:]) for part in parts) for parts in cache.parts(layer))
@@ -178,22 +128,22 @@ class DecodeGraphRunner:
         key = _bucket(len(rows)), width, max(_MIN_PAGES, 1 << (pages - 1).bit_length()), loras
         graph = self._graphs.get(key)
         if graph is None:
-            graph = self._graphs[key] = self._record(*key)
-        graph.send(rows, self._uploads)
+            graph = self._graphs[key] = self._capture(*key)
+        graph.prepare(rows, self._uploads)
         graph.states = graph.replay()
         return graph
 
-    def _record(self, sequences: int, width: int, pages: int, loras: tuple[ExLlamaV2Lora, ...]) -> DecodeGraph:
+    def _capture(self, sequences: int, width: int, pages: int, loras: tuple[ExLlamaV2Lora, ...]) -> DecodeGraph:
         graph = DecodeGraph(sequences, width, pages, self._history)
-        attention = self._attention(graph.sequence_lengths, graph.block_table)
+        attention = self._attention_metadata(graph.sequence_lengths, graph.block_table)
         for device in self._others:
             lengths, block_table = (each.to(device) for each in (graph.sequence_lengths, graph.block_table))
-            attention.copies[device] = self._attention(lengths, block_table)
+            attention.copies[device] = self._attention_metadata(lengths, block_table)
         graph.context = ForwardContext(attention, loras)
         if len(self._model.segments) > 1:
             graph.replay = self._segmented(graph, attention)
         else:
-            graph.replay = self._recording(partial(self._compute, graph, attention))
+            graph.replay = self._captured(partial(self._compute, graph, attention))
         return graph
 
     def _rotations_on(self, device: torch.device, length: int) -> tuple[Rotation, Rotation, Rotation]:
@@ -202,31 +152,31 @@ class DecodeGraphRunner:
         cos, sin = (each[..., :_MIN_ROTATED] for each in full)
         return full, sliding, (torch.ones_like(cos), torch.zeros_like(sin))
 
-    def _attention(self, lengths: torch.Tensor, block_table: torch.Tensor) -> DecodeAttention:
-        """Build metadata on the device of ``lengths``."""
+    def _attention_metadata(self, lengths: torch.Tensor, block_table: torch.Tensor) -> DecodeAttention:
+        """Build the attention metadata of a graph, on the device of ``lengths``."""
         layers = [Pages(keys, values, block_table, *self._quantizations) for keys, values in self._layers]
         rotations, window = self._rotations[lengths.device], self._model.config.sliding_window
         # Each graph has its own workspace, since a shared one would move when it grows.
         return DecodeAttention(lengths, *rotations, window, layers, AttentionWorkspace())
 
-    def _recording(self, compute: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
-        return Graph(compute, self._history.device, self._model.shard_devices) if self._recorded else compute
+    def _captured(self, compute: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
+        return Graph(compute, self._history.device, self._model.shard_devices) if self._captures else compute
 
     def _segmented(self, graph: DecodeGraph, attention: DecodeAttention) -> Callable[[], torch.Tensor]:
-        """Return a pass in segments of layers, each of which is recorded as a graph of its own device."""
-        enter = self._recording(partial(self._enter, graph))
+        """Return a pass in segments of layers, each of which is captured as a graph of its own device."""
+        enter = self._captured(partial(self._enter, graph))
         segments = [
-            RecordedSegment(
+            CapturedSegment(
                 segment.device,
                 partial(self._run_modules, graph, segment.modules),
-                self._recorded and len(segment.modules) > 0,
+                self._captures and len(segment.modules) > 0,
             )
             for segment in self._model.segments
         ]
         return partial(run_segments, enter, segments, attention.refresh)
 
     def _compute(self, graph: DecodeGraph, attention: DecodeAttention) -> torch.Tensor:
-        """Run a pass that is recorded as one graph, of one device or several."""
+        """Run a pass that is captured as one graph, of one device or several."""
         with torch.inference_mode():
             ids = self._enter(graph)
             attention.refresh()

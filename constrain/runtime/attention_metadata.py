@@ -1,90 +1,28 @@
-"""Batch of a forward pass: tokens of many sequences, whose keys and values lie in pages of one KV cache."""
+"""Attention metadata of a forward pass: which keys each new token attends to, and where its own are stored.
+
+:class:`RaggedAttention` is that of prefill and of eager passes, whose rows have any number of tokens.
+:class:`DecodeAttention` is that of CUDA graphs: kernels read lengths and block tables from tensors that stay in place.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, groupby
-from typing import NamedTuple
+from itertools import groupby
 
 import torch
 
-from constrain.kernels import KVQuantization, Parts, attention
+from constrain.kernels import AttentionWorkspace, KVQuantization, Pages, Parts, attention, paged_attention
 from constrain.model import ExLlamaV2, ExLlamaV2CacheBase
 from constrain.model.forward_context import AttentionLayer, full_and_sliding, rotated, rotations, visible
-from constrain.model.prompt_images import NO_IMAGES, PromptImages
 from constrain.model.rope import RotaryTable
+from constrain.runtime.forward_batch import BatchRow, ForwardBatch, Slots, row_slots
 
-#: Positions in the concatenated rows of the cache: a range, or int64 ``[n]``.
-Slots = slice | torch.Tensor
+Rotation = tuple[torch.Tensor, torch.Tensor]
+"""Cosines and sines by position."""
+
 #: Rows are alone in attention if they have more keys for each query: where rows are joined, their keys are copied.
 _MAX_KEYS_PER_QUERY = 8
-
-
-class BatchRow(NamedTuple):
-    """The tokens of one sequence in a forward pass.
-
-    Attributes:
-        ids: the new tokens; the first may not be known yet.
-        past: number of positions before them.
-        block_table: the pages of the sequence, in order.
-        source: row of the previous pass whose sampled token is the first of ``ids``; -1: ``ids`` has it.
-        images: the images of the prompt that the tokens are a part of.
-    """
-
-    ids: Sequence[int]
-    past: int
-    block_table: Sequence[int]
-    source: int = -1
-    images: PromptImages = NO_IMAGES
-
-    @property
-    def end(self) -> int:
-        """Number of positions after the pass."""
-        return self.past + len(self.ids)
-
-    def pages(self, page_size: int) -> Sequence[int]:
-        """Return the pages that hold the new tokens."""
-        return self.block_table[self.past // page_size : (self.end - 1) // page_size + 1]
-
-
-@dataclass(frozen=True)
-class ForwardBatch:
-    """Rows of any widths, concatenated into a batch of one.
-
-    Attributes:
-        rows: the rows.
-        page_size: positions per page.
-    """
-
-    rows: Sequence[BatchRow]
-    page_size: int
-
-    @property
-    def places(self) -> list[slice]:
-        """Slice of the pass that each row takes."""
-        ends = list(accumulate(len(row.ids) for row in self.rows))
-        return [slice(end - len(row.ids), end) for row, end in zip(self.rows, ends, strict=True)]
-
-    def ids(self) -> torch.Tensor:
-        """Return the tokens, int64 ``[1, tokens]`` on the CPU."""
-        return torch.tensor([[token for row in self.rows for token in row.ids]])
-
-    def slots(self) -> torch.Tensor:
-        """Return the cache slot of each token, int64 ``[tokens]``."""
-        size = self.page_size
-        return torch.tensor(
-            [row.block_table[at // size] * size + at % size for row in self.rows for at in range(row.past, row.end)]
-        )
-
-    def block_tables(self, width: int) -> torch.Tensor:
-        """Return the block table of each token's sequence, int32 ``[tokens, width]``, padded with zeros."""
-        tables = [[*row.block_table, *[0] * (width - len(row.block_table))] for row in self.rows for _ in row.ids]
-        return torch.tensor(tables, dtype=torch.int)
-
-    def lengths(self) -> torch.Tensor:
-        """Return the length of the sequence up to and including each token, int32 ``[tokens]``."""
-        return torch.tensor([at + 1 for row in self.rows for at in range(row.past, row.end)], dtype=torch.int)
 
 
 @dataclass(frozen=True)
@@ -111,7 +49,7 @@ class _Span:
 
 
 @dataclass(frozen=True)
-class _View:
+class _LayerMetadata:
     """Attention metadata of one kind of layers, full or sliding.
 
     Attributes:
@@ -125,9 +63,9 @@ class _View:
     write: Slots
     spans: list[_Span] = field(repr=False)
 
-    def to(self, device: torch.device) -> _View:
+    def to(self, device: torch.device) -> _LayerMetadata:
         spans = [span.to(device) for span in self.spans]
-        return _View(self.cos.to(device), self.sin.to(device), _slots_to(self.write, device), spans)
+        return _LayerMetadata(self.cos.to(device), self.sin.to(device), _slots_to(self.write, device), spans)
 
 
 @dataclass(frozen=True)
@@ -138,8 +76,8 @@ class RaggedAttention:
     queue a call for each layer and row than a GPU to compute it.
     """
 
-    full: _View
-    sliding: _View
+    full: _LayerMetadata
+    sliding: _LayerMetadata
     cache: ExLlamaV2CacheBase
 
     def to(self, device: torch.device) -> RaggedAttention:
@@ -184,14 +122,14 @@ def ragged_attention(batch: ForwardBatch, model: ExLlamaV2, cache: ExLlamaV2Cach
     """Build the attention metadata of a batch, on the first device of the model."""
     device, dtype, size = model.modules[0].device, model.compute_dtype, batch.page_size
 
-    def view(table: RotaryTable, window: int | None) -> _View:
+    def view(table: RotaryTable, window: int | None) -> _LayerMetadata:
         # Row by row: with some scaling methods, the rotation depends on the sequence length.
         turned = [rotations(table, row.past, row.end, row.images, device) for row in batch.rows]
         cos, sin = (torch.cat(parts, dim=1) for parts in zip(*turned, strict=True))
         write = _concatenated(
             [row_slots(row.block_table, size, row.past, row.end, device) for row in batch.rows], device
         )
-        return _View(cos, sin, write, [span(rows, place, window) for rows, place in _of_one_shape(batch)])
+        return _LayerMetadata(cos, sin, write, [span(rows, place, window) for rows, place in _of_one_shape(batch)])
 
     def span(rows: Sequence[BatchRow], place: slice, window: int | None) -> _Span:
         first = rows[0]
@@ -201,21 +139,6 @@ def ragged_attention(batch: ForwardBatch, model: ExLlamaV2, cache: ExLlamaV2Cach
 
     end = max(row.end for row in batch.rows)
     return RaggedAttention(*full_and_sliding(view, model.rotary_tables, model.config.sliding_window, end), cache)
-
-
-def row_slots(block_table: Sequence[int], page_size: int, start: int, end: int, device: torch.device) -> Slots:
-    """Return the slots of positions ``start`` to ``end - 1`` of a sequence.
-
-    A range, which needs no copy, if its pages are contiguous.
-    """
-    first = start // page_size
-    pages = block_table[first : (end - 1) // page_size + 1]
-    shift = start - first * page_size
-    if all(pages[0] + i == page for i, page in enumerate(pages)):
-        begin = pages[0] * page_size + shift
-        return slice(begin, begin + end - start)
-    positions = torch.tensor(pages, device=device).unsqueeze(1) * page_size + torch.arange(page_size, device=device)
-    return positions.flatten()[shift : shift + end - start]
 
 
 def _of_one_shape(batch: ForwardBatch) -> Iterator[tuple[Sequence[BatchRow], slice]]:
@@ -241,3 +164,50 @@ def _concatenated(parts: Sequence[Slots], device: torch.device) -> Slots:
 
 def _slots_to(slots: Slots, device: torch.device) -> Slots:
     return slots if isinstance(slots, slice) else slots.to(device)
+
+
+@dataclass(frozen=True)
+class DecodeAttention:
+    """Attention metadata of a decode pass: the last positions of many sequences, read from pages without the host.
+
+    Attributes:
+        lengths: int32 ``[sequences]``, length of each after the pass; 0 for an idle one.
+        full, sliding: cosines and sines by position, ``[positions, 1, d]``, of the two kinds of layers.
+        unrotated: those of no rotation, for layers without.
+        window: number of positions that queries of sliding layers see.
+        pages: pages of the KV cache, by layer.
+        workspace: memory of the attention kernels.
+        copies: the metadata on the other devices of the model.
+    """
+
+    lengths: torch.Tensor
+    full: Rotation
+    sliding: Rotation
+    unrotated: Rotation
+    window: int | None
+    pages: Sequence[Pages]
+    workspace: AttentionWorkspace
+    copies: dict[torch.device, DecodeAttention] = field(default_factory=dict)
+
+    def to(self, device: torch.device) -> DecodeAttention:
+        return self.copies.get(device, self)
+
+    def refresh(self) -> None:
+        """Copy lengths and block tables, which change from pass to pass, to the other devices."""
+        for copy in self.copies.values():
+            copy.lengths.copy_(self.lengths)
+            copy.pages[0].block_table.copy_(self.pages[0].block_table)
+
+    def attend(self, layer: AttentionLayer, qkv: torch.Tensor) -> torch.Tensor:
+        rotations = self.sliding if layer.sliding else self.full
+        return paged_attention(
+            qkv,
+            *(rotations if layer.rotary else self.unrotated),
+            self.pages[layer.index],
+            self.lengths,
+            scale=layer.scale,
+            window=self.window if layer.sliding else None,
+            cap=layer.cap,
+            sinks=layer.sinks,
+            workspace=self.workspace,
+        )
