@@ -1,4 +1,10 @@
-"""The constraint engine: vocabularies, grammars compiled for them, and matchers that compute token masks.
+"""The grammar engine: compiles constraints, and computes token masks. The loop of passes is :mod:`constrain.runtime`.
+
+A JSON Schema becomes the mask of the next token in these steps::
+
+    compile_json_schema     json_schema.py -> csrc/engine/schema/    keywords -> rules of a CompiledGrammar
+    Matcher.accept, .mask   csrc/engine/matcher/                     the text so far -> its parse state -> its mask
+    MaskBuilder::mask       csrc/engine/masks/                       parse state, trie of the vocabulary -> bitmask
 
 It needs neither torch nor a model.
 """
@@ -9,19 +15,13 @@ from constrain._core import Matcher
 from constrain.engine.alternatives import Alternatives, TokenNode, TokenTree
 from constrain.engine.bitmask import allocate_bitmask, fill_bitmasks
 from constrain.engine.cache import GrammarCache, grammar_cache
+from constrain.engine.compiled_grammar import CompiledGrammar, Limits, Report, ReportEntry
 from constrain.engine.explain import Explanation, TokenExplanation
-from constrain.engine.grammar import (
-    CompiledGrammar,
-    Limits,
-    Report,
-    ReportEntry,
-    compile_choices,
-    compile_json_schema,
-    compile_regex,
-)
 from constrain.engine.grammars import lark_of_calls, lark_of_sql
+from constrain.engine.json_schema import compile_json_schema
 from constrain.engine.lark import compile_lark, lark_of_gbnf, lark_warnings
 from constrain.engine.profile import MaskCost, MaskTimes, SchemaProfile, profile_schema
+from constrain.engine.regex import compile_choices, compile_regex
 from constrain.engine.structural_tags import TranslatedTag, compile_structural_tag, lark_of_structural_tag
 from constrain.engine.vocabulary import Vocabulary
 

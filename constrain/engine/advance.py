@@ -1,4 +1,4 @@
-"""Advancing the matchers of a batch in one native call, on threads that do not hold the interpreter's lock."""
+"""Token masks of a batch of matchers: one native call, on threads that do not hold the interpreter's lock."""
 
 from __future__ import annotations
 

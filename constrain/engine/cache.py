@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from constrain.arguments import check_count, check_type, refused
-from constrain.engine.grammar import CompiledGrammar, Limits
+from constrain.engine.compiled_grammar import CompiledGrammar, Limits
 from constrain.engine.lark import compile_lark
 from constrain.engine.store import DIRECTORY_VARIABLE, Store
 from constrain.engine.vocabulary import Vocabulary

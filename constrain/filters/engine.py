@@ -1,4 +1,4 @@
-"""The filter of a compiled grammar, base class of the regular expression, Lark and JSON Schema filters."""
+"""Token masks of a compiled grammar: the base class of the JSON Schema, regular expression and Lark filters."""
 
 from __future__ import annotations
 

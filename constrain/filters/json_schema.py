@@ -1,4 +1,4 @@
-"""A filter for JSON documents that match a JSON Schema."""
+"""A filter for JSON documents that match a JSON Schema: compiled here, its mask is that of the base class."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from constrain.engine import Limits, compile_json_schema, grammar_cache
-from constrain.engine.grammar import FormatPolicy, IntegerPolicy, PropertyOrder, WhitespacePolicy
+from constrain.engine.json_schema import FormatPolicy, IntegerPolicy, PropertyOrder, WhitespacePolicy
 from constrain.filters.engine import ExLlamaV2EngineFilter, vocabulary_of
 
 if TYPE_CHECKING:

@@ -1,4 +1,8 @@
-"""Sampling of tokens on the device of the logits."""
+"""Token sampling from logits: temperature, top-k, top-p, min-p and the settings that sort candidates.
+
+:func:`sample` runs :func:`sample_torch` on a CPU (its steps are in ``sampling_steps.py``), and on a GPU the kernels of
+``csrc/cuda/sampling/``.
+"""
 
 from __future__ import annotations
 
@@ -72,13 +76,13 @@ def sample(
     if logits.is_cuda and cuda.module is not None:
         _sample_cuda(logits, tensors, out, allowed, protected, top, shaped, max_candidates)
     else:
-        found = sample_reference(logits, tensors, allowed, protected, top, shaped=shaped)
+        found = sample_torch(logits, tensors, allowed, protected, top, shaped=shaped)
         for target, values in zip(out, found, strict=True):
             target.copy_(values)
     return out
 
 
-def sample_reference(
+def sample_torch(
     logits: torch.Tensor,
     tensors: SamplingTensors,
     allowed: ChosenRows | None = None,
@@ -170,7 +174,7 @@ def _sample_cuda(
         cuda.module.sample(call, shaping if in_kernel else None, stream=cuda.stream(logits))
     if in_kernel or not shaped:
         return
-    found = sample_reference(logits, tensors, allowed, protected, top, shaped=True, max_candidates=num_columns)
+    found = sample_torch(logits, tensors, allowed, protected, top, shaped=True, max_candidates=num_columns)
     replaced = tensors.is_shaped()
     if top is not None:
         replaced = replaced | (top.counts > 0)

@@ -1,4 +1,4 @@
-"""The steps of sampling in plain torch, for all rows at once.
+"""The steps of sampling in plain torch (top-k, top-p, min-p, ...), for all rows at once.
 
 No step waits for the device or depends on values in the shapes of its tensors, so that all of them can be captured in
 a CUDA graph. In each, a setting that is off keeps every candidate.

@@ -9,7 +9,7 @@ import pytest
 
 from constrain import _core
 from constrain.engine import Limits, Vocabulary
-from constrain.engine.grammar import core_limits
+from constrain.engine.compiled_grammar import core_limits
 from constrain.errors import GrammarError
 
 

@@ -17,7 +17,7 @@ from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
 
 from constrain.engine import CompiledGrammar, Vocabulary, compile_json_schema
-from constrain.engine.grammar import FormatPolicy
+from constrain.engine.json_schema import FormatPolicy
 from constrain.errors import UnsatisfiableSchema
 
 SUITE = Path(__file__).parent.parent / "data" / "json-schema-test-suite"

@@ -26,7 +26,7 @@ from constrain.kernels import (
     philox_uniform,
     sample,
 )
-from constrain.kernels.sampling import sample_reference
+from constrain.kernels.sampling import sample_torch
 
 SETTINGS: list[dict[str, Any]] = [
     {},
@@ -304,7 +304,7 @@ def test_sampling_on_a_gpu(settings: dict[str, Any], dtype: torch.dtype, cuda: t
     logits[:, ::7] = -torch.inf
     logits[0, 1:], logits[1] = -torch.inf, 2.0
     values = plain_tensors(24, settings)
-    expected, probs = sample_reference(logits, values)
+    expected, probs = sample_torch(logits, values)
     tokens, actual = (x.cpu() for x in sample(logits.to(cuda), on_device(values, cuda)))
     # A sum that all but equals its bound, or a random number that all but equals a sum, may fall to either side.
     assert int((tokens != expected).sum()) <= 1

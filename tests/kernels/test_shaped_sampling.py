@@ -17,7 +17,7 @@ import torch
 from constrain.errors import BitmaskError
 from constrain.kernels import ChosenRows, SamplingTensors, TopTokens, philox_uniform, sample
 from constrain.kernels.graphs import Graph
-from constrain.kernels.sampling import sample_reference
+from constrain.kernels.sampling import sample_torch
 
 Floats = Any
 
@@ -324,7 +324,7 @@ def test_on_a_gpu(width: int, most: int | None, cuda: torch.device) -> None:
     masks = ChosenRows(bits_of(protected), (torch.arange(len(rows)) % 4 - 1).int())
     count = min(20, width)
     expected_top, top = empty_top(len(rows), count), TopTokens(*(x.to(cuda) for x in empty_top(len(rows), count)))
-    expected, probs = sample_reference(logits, tensors, None, masks, expected_top, shaped=True)
+    expected, probs = sample_torch(logits, tensors, None, masks, expected_top, shaped=True)
     tokens, actual = sample(
         logits.to(cuda),
         moved(tensors, cuda),

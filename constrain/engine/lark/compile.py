@@ -8,7 +8,7 @@ from contextlib import suppress
 import lark
 
 from constrain.arguments import check_type
-from constrain.engine.grammar import CompiledGrammar, Limits
+from constrain.engine.compiled_grammar import CompiledGrammar, Limits
 from constrain.engine.lark.compose import Composition, NamedGrammar, check_grammars, description
 from constrain.engine.lark.lower import SpecialTokens
 from constrain.engine.lark.program import Program

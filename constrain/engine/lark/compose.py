@@ -10,12 +10,12 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from constrain.arguments import check_type
-from constrain.engine.grammar import CompiledGrammar, Limits
+from constrain.engine.compiled_grammar import CompiledGrammar, Limits
 from constrain.engine.lark.inline import Reference
 from constrain.engine.lark.lower import Lowering, SpecialTokens
 from constrain.engine.lark.program import Program
 from constrain.engine.lark.source import errors_within, load, located
-from constrain.engine.patterns import flag_letters
+from constrain.engine.regex import flag_letters
 from constrain.errors import GrammarError, LarkError, RegexError, ResourceLimit, SchemaError
 
 NamedGrammar: TypeAlias = "str | dict[str, Any] | bool | re.Pattern[str]"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from constrain import _core
-from constrain.engine.grammar import CompiledGrammar, Limits, core_limits
+from constrain.engine.compiled_grammar import CompiledGrammar, Limits, core_limits
 from constrain.engine.references import retriever
 from constrain.engine.vocabulary import Vocabulary, core_vocabulary
 from constrain.errors import GrammarError

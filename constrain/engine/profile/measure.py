@@ -13,8 +13,9 @@ import numpy.typing as npt
 from constrain._core import Matcher
 from constrain.arguments import check_count
 from constrain.engine.bitmask import allocate_bitmask, unpacked
+from constrain.engine.compiled_grammar import CompiledGrammar, Limits
 from constrain.engine.explain.place import json_place
-from constrain.engine.grammar import CompiledGrammar, Limits, compile_json_schema
+from constrain.engine.json_schema import compile_json_schema
 from constrain.engine.profile.costs import MaskCost, shown
 from constrain.engine.profile.schema import SchemaProfile
 from constrain.engine.vocabulary import Vocabulary

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from constrain.engine.grammar import CompiledGrammar, Limits
+from constrain.engine.compiled_grammar import CompiledGrammar, Limits
 from constrain.engine.lark import NamedGrammar, compile_lark
 from constrain.engine.structural_tags.writer import TagWriter
 from constrain.engine.vocabulary import Vocabulary

@@ -15,7 +15,7 @@ from constrain.engine import (
     compile_structural_tag,
     grammar_cache,
 )
-from constrain.engine.grammar import WhitespacePolicy
+from constrain.engine.json_schema import WhitespacePolicy
 from constrain.engine.lark import as_lark
 from constrain.errors import GrammarError
 

@@ -1,1 +1,1 @@
-"""Batched sampling of next tokens from the hidden states of a forward pass."""
+"""Token sampling for a decode batch, from the hidden states of its forward pass."""

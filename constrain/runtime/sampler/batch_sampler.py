@@ -1,7 +1,8 @@
-"""The second half of a decode pass: the head of the model, logit processing, masks, and sampling.
+"""Token sampling for a decode batch: the head of the model, logit processing, token masks, and the sampling kernels.
 
-On a GPU all of it is one CUDA graph for each combination of settings in a batch. The token of a row depends only on its
-own states, parameters, mask and history: its random number is derived from its seed and the length of its sequence.
+The arithmetic is that of :mod:`constrain.kernels.sampling`: torch on a CPU, ``csrc/cuda/sampling/`` on a GPU, where all
+of it is one CUDA graph for each combination of settings in a batch. The token of a row depends only on its own states,
+parameters, mask and history: its random number is derived from its seed and the length of its sequence.
 """
 
 from __future__ import annotations

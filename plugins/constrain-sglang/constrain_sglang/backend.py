@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from sglang.srt.constrained.base_grammar_backend import BaseGrammarBackend, BaseGrammarObject, InvalidGrammarObject
 
-from constrain.engine.grammar import WhitespacePolicy
+from constrain.engine.json_schema import WhitespacePolicy
 from constrain.errors import ConstrainError
 from constrain.integrations.serving import ConstraintKind, OutputState, compile_constraint, vocabulary_of
 from constrain_sglang import masks

@@ -8,7 +8,7 @@ from typing import Any
 from sglang.srt.constrained.base_grammar_backend import BaseGrammarBackend
 from sglang.srt.runtime_context import get_serving
 
-from constrain.engine.grammar import WhitespacePolicy
+from constrain.engine.json_schema import WhitespacePolicy
 from constrain.errors import ArgumentError
 from constrain_sglang.backend import ConstrainBackend
 

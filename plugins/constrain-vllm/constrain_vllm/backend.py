@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from constrain.engine import CompiledGrammar, Vocabulary
-from constrain.engine.grammar import WhitespacePolicy
+from constrain.engine.json_schema import WhitespacePolicy
 from constrain.integrations.serving import ConstraintKind, OutputState, compile_constraint, vocabulary_of
 from constrain_vllm.grammar import ConstrainGrammar
 
