@@ -215,6 +215,18 @@ def test_functions_are_short() -> None:
     assert statistics.median(lines for _, lines in lengths) <= MAX_MEDIAN
 
 
+def test_functions_of_the_loop_are_short_with_signature_and_docstring() -> None:
+    long = [
+        f"{module}.{node.name}"
+        for module, path in sources()
+        if room_of(module) in ("generator", "runtime")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        and (node.end_lineno or 0) - node.lineno >= MAX_LINES
+    ]
+    assert not long
+
+
 def test_the_length_of_a_function_is_that_of_its_body() -> None:
     source = (
         'def f(\n    a,\n):\n    """Two\n    lines."""\n    b = a\n\n    return b\n\ndef g():\n    """No more."""\n'

@@ -12,10 +12,17 @@ from constrain.arguments import check_count, refused
 _KEY_BITS = 63
 
 
-def check_event(event: threading.Event | None) -> None:
-    """Raise :class:`ArgumentError` if ``event`` lacks ``is_set`` or ``clear``; any class that has both is accepted."""
+def event_of(event: threading.Event | None, clear: bool = False) -> threading.Event | None:
+    """Return an abort event, cleared if so; any class that has ``is_set`` and ``clear`` is accepted.
+
+    Raises:
+        ArgumentError: it lacks one of them.
+    """
     if event is not None and not (hasattr(event, "is_set") and hasattr(event, "clear")):
         raise refused("abort_event", event, "a threading.Event")
+    if clear and event is not None:
+        event.clear()
+    return event
 
 
 def key_of(seed: int | None) -> int:

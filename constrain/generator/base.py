@@ -13,7 +13,7 @@ from constrain.arguments import check_count, check_type, texts_of
 from constrain.errors import GenerationError
 from constrain.filters import ExLlamaV2Filter
 from constrain.filters.combined import filters_of
-from constrain.generator.arguments import check_event, key_of
+from constrain.generator.arguments import event_of, key_of
 from constrain.generator.hooks import ExLlamaV2PostSamplingHook, ExLlamaV2PostSamplingResult
 from constrain.generator.job import ExLlamaV2DynamicJob
 from constrain.generator.prompt import PromptBatch, encode_prompts, split_embeddings
@@ -97,81 +97,78 @@ class ExLlamaV2BaseGenerator:
     ) -> Prompt:
         """Generate a continuation of each prompt.
 
-        Arguments that are not listed are those of :class:`ExLlamaV2DynamicJob`.
+        Arguments that are not listed are those of :meth:`ExLlamaV2DynamicGenerator.generate`.
 
         Args:
             prompt: a prompt, or a list of prompts that run as a batch. With ``cfg_scale`` in the settings, two: with
                 the condition and without it.
             num_tokens: the most tokens to generate. Prompts that leave no room for them are truncated on the left.
-            seed: makes sampling reproducible; prompt ``i`` uses ``seed + i``. By default it is drawn from Python's
-                ``random``.
-            encode_special_tokens: encode the text of special tokens in the prompt as these tokens.
-            decode_special_tokens: show special tokens in the result.
+            seed: by default it is drawn from Python's ``random``; prompt ``i`` uses ``seed + i``.
             loras: adapters to apply.
             stop_token: id that ends an output; -1 for the tokenizer's end-of-sequence token, ``None`` for none.
-            add_bos: prepend the beginning-of-sequence token to the prompts.
             abort_event: set it (from another thread) to end early. It is cleared first.
             input_embeddings: of shape (batch, n, hidden size), inserted at ``{{EMBED_HERE}}`` in each prompt.
-            completion_only: return the output without the prompt.
             filters: constraints on the output, for a single prompt.
 
         Returns:
             The text, or a list of texts for a list of prompts. Empty if aborted before the first token.
 
         Raises:
-            ArgumentError: an argument is of the wrong type or out of range.
-            GenerationError: the arguments contradict each other, or exceed the limits of model and cache.
+            ArgumentError, GenerationError: an argument is invalid, or exceeds the limits of model and cache.
             FilterError: a filter failed; :class:`DeadEnd` if the filters allow no token.
             BudgetError: the filters allow no output within ``num_tokens``.
         """
         prompts = [prompt] if isinstance(prompt, str) else texts_of("prompt", prompt)
-        check_settings(gen_settings)
         check_count("num_tokens", num_tokens)
-        check_event(abort_event)
-        if stop_token is not None:
-            check_count("stop_token", stop_token, minimum=None)
-        key, constraints, adapters = key_of(seed), filters_of(filters), ExLlamaV2Lora.listed(loras)
-        self.abort_event = abort_event
-        if abort_event is not None:
-            abort_event.clear()
+        self.abort_event = event_of(abort_event, clear=True)
         batch = self._encode(prompts, num_tokens, add_bos, encode_special_tokens, input_embeddings)
-        guided = gen_settings.cfg_scale is not None
-        if constraints and len(prompts) > 1 and not guided:
-            raise GenerationError(f"filters constrain a single sequence, but there are {len(prompts)} prompts")
+        requests = self._requests(
+            batch,
+            num_tokens,
+            seed,
+            ExLlamaV2Lora.listed(loras),
+            gen_settings=gen_settings,
+            stop_conditions=_stop_conditions(self.tokenizer, stop_token),
+            filters=filters_of(filters),
+            filter_prefer_eos=filter_prefer_eos,
+            token_healing=token_healing and can_heal(self.tokenizer, batch.rows),
+            complete_within_budget=complete_within_budget,
+        )
+        texts = self._generate(batch, requests, num_tokens, completion_only, decode_special_tokens)
+        return texts[0] if isinstance(prompt, str) else texts
 
-        heal = token_healing and can_heal(self.tokenizer, batch.rows)
-        stop = self.tokenizer.eos_token_id if stop_token == -1 else stop_token
-        requests = [
-            ExLlamaV2DynamicJob(
-                rows,
-                max(1, num_tokens),
-                gen_settings=gen_settings,
-                seed=key + i,
-                stop_conditions=None if stop is None else [stop],
-                filters=constraints,
-                filter_prefer_eos=filter_prefer_eos,
-                token_healing=heal,
-                embeddings=batch.embeddings,
-                complete_within_budget=complete_within_budget,
-            ).request(
-                self.tokenizer,
-                self.model.config.padded_vocab_size,
-                adapters,
-                # The healed token counts towards num_tokens.
-                max_new_tokens=num_tokens - heal,
-                constrain_healing=True,
-                stop_before_hook=True,
-            )
-            for i, rows in enumerate([batch.rows] if guided else [[row] for row in batch.rows])
+    def _requests(
+        self, batch: PromptBatch, num_tokens: int, seed: int | None, loras: Sequence[ExLlamaV2Lora], **options: Any
+    ) -> list[Request]:
+        """Return a request for each prompt, for guidance one of both; ``options``: those of its job."""
+        check_settings(options["gen_settings"])
+        key, is_guided = key_of(seed), options["gen_settings"].cfg_scale is not None
+        prompts = [batch.rows] if is_guided else [[row] for row in batch.rows]
+        if options["filters"] and len(prompts) > 1:
+            raise GenerationError(f"filters constrain a single sequence, but there are {len(prompts)} prompts")
+        jobs = [
+            ExLlamaV2DynamicJob(rows, max(1, num_tokens), seed=key + i, embeddings=batch.embeddings, **options)
+            for i, rows in enumerate(prompts)
         ]
-        texts = [""] * len(prompts)
+        fields = {
+            "max_new_tokens": num_tokens - options["token_healing"],  # the healed token counts towards num_tokens
+            "constrain_healing": True,
+            "stop_before_hook": True,
+        }
+        return [job.request(self.tokenizer, self.model.config.padded_vocab_size, loras, **fields) for job in jobs]
+
+    def _generate(
+        self, batch: PromptBatch, requests: Sequence[Request], num_tokens: int, completion_only: bool, special: bool
+    ) -> list[str]:
+        """Run the requests, and return the texts; ``special``: show special tokens."""
+        healed = requests[0].heal
         self.sequence_ids = batch.ids
         if num_tokens == 0:
-            texts = self._texts(batch, [batch.ids.shape[1]] * len(prompts), heal, completion_only, False)
-        elif (sequences := self._run(requests)) is not None:
-            ends = self._keep(batch, sequences)
-            texts = self._texts(batch, ends, heal, completion_only, decode_special_tokens)
-        return texts[0] if isinstance(prompt, str) else texts
+            return self._texts(batch, [batch.ids.shape[1]] * len(batch.ids), healed, completion_only, False)
+        sequences = self._run(requests)
+        if sequences is None:
+            return [""] * len(batch.ids)
+        return self._texts(batch, self._keep(batch, sequences), healed, completion_only, special)
 
     def _encode(
         self,
@@ -251,3 +248,11 @@ class ExLlamaV2BaseGenerator:
 
     def _aborted(self) -> bool:
         return self.abort_event is not None and self.abort_event.is_set()
+
+
+def _stop_conditions(tokenizer: ExLlamaV2Tokenizer, stop_token: int | None) -> list[int]:
+    """Return the stop conditions of a job; -1 stands for the end-of-sequence token."""
+    if stop_token is not None:
+        check_count("stop_token", stop_token, minimum=None)
+    stop = tokenizer.eos_token_id if stop_token == -1 else stop_token
+    return [] if stop is None else [stop]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import repeat
 from operator import attrgetter
@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from constrain.arguments import check_count, check_number, check_type
 from constrain.errors import ConstrainError, GenerationError
-from constrain.generator.arguments import check_event
+from constrain.generator.arguments import event_of
 from constrain.generator.base import check_parts
 from constrain.generator.job import ExLlamaV2DynamicJob
 from constrain.generator.prompt import embeddings_of
@@ -35,17 +35,37 @@ class ExLlamaV2DynamicGenerator:
     Jobs share one KV cache, divided into pages of 256 tokens. Prompts with a common prefix share pages (prefix
     caching), and pages of finished jobs stay cached for later prompts with the same prefix.
 
+    Args:
+        model, tokenizer: the model, and its tokenizer.
+        cache: has one row, of a multiple of 256 positions for all jobs together; its content is discarded.
+        max_batch_size: most sequences that run at a time; by default as many as fit in a forward pass.
+        max_seq_len: longest sequence; by default the model's.
+        max_chunk_size: most prompt tokens per prefill chunk, a multiple of 256; other jobs sample in between.
+        max_q_size: most tokens of a sequence that one forward pass verifies.
+        draft_model, draft_cache: a smaller model with the same vocabulary, which drafts tokens; its cache is as
+            large as ``cache``.
+        num_draft_tokens: draft tokens per step; 0 without speculation.
+        use_ngram_draft: draft from n-grams of the same sequence, instead of with a model.
+        max_ngram: longest n-gram that is matched for that.
+        max_sampling_threads, min_sampling_threads: accepted for compatibility.
+        paged: divide the cache into pages. Otherwise one sequence runs at a time.
+        filter_background_eval: compute filter masks while the model runs.
+        jump_forward: run tokens that the filters force through the model in one forward pass, where it is cheap.
+        filter_time_limit: seconds that a custom filter may take per token before its job fails; ``None``: no limit.
+        kwargs: ignored, for compatibility.
+
     Attributes:
         model, cache, draft_model, draft_cache, tokenizer: as given.
-        max_batch_size: most sequences that run at a time.
-        max_seq_len: longest sequence.
-        max_chunk_size: most prompt tokens per prefill chunk; other jobs sample tokens between chunks.
+        max_batch_size, max_seq_len, max_chunk_size, num_draft_tokens: as given, or the defaults.
         max_total_tokens: tokens that the cache holds.
         page_size, max_pages: tokens in a page, and number of pages.
         padded_vocab_size: number of logits.
-        num_draft_tokens: draft tokens per step; 0 without speculation.
         current_loras: adapters in use; ``None`` before :meth:`set_loras`.
         runtime: the runtime that runs the jobs.
+
+    Raises:
+        ArgumentError: an argument is of the wrong type or out of range.
+        GenerationError: the arguments contradict each other.
     """
 
     #: Class of the jobs that :meth:`generate` creates.
@@ -75,31 +95,6 @@ class ExLlamaV2DynamicGenerator:
         filter_time_limit: float | None = None,
         **kwargs: Any,
     ) -> None:
-        """Create a generator.
-
-        Args:
-            model, tokenizer: the model, and its tokenizer.
-            cache: has one row, of a multiple of 256 positions for all jobs together; its content is discarded.
-            max_batch_size: by default as many as fit in a forward pass.
-            max_seq_len: by default the model's.
-            max_chunk_size: a multiple of 256.
-            max_q_size: most tokens of a sequence that one forward pass verifies.
-            draft_model, draft_cache: a smaller model with the same vocabulary, which drafts tokens; its cache is as
-                large as ``cache``.
-            num_draft_tokens: draft tokens per step.
-            use_ngram_draft: draft from n-grams of the same sequence, instead of with a model.
-            max_ngram: longest n-gram that is matched for that.
-            max_sampling_threads, min_sampling_threads: accepted for compatibility.
-            paged: divide the cache into pages. Otherwise one sequence runs at a time.
-            filter_background_eval: compute filter masks while the model runs.
-            jump_forward: run tokens that the filters force through the model in one forward pass, where it is cheap.
-            filter_time_limit: seconds that a custom filter may take per token before its job fails; ``None``: no limit.
-            kwargs: ignored, for compatibility.
-
-        Raises:
-            ArgumentError: an argument is of the wrong type or out of range.
-            GenerationError: the arguments contradict each other.
-        """
         check_parts(model, cache, tokenizer)
         if draft_model is not None and draft_cache is not None:
             check_parts(draft_model, draft_cache, tokenizer)
@@ -117,14 +112,12 @@ class ExLlamaV2DynamicGenerator:
         self.max_batch_size = max_batch_size or max(1, config.max_input_len * config.max_batch_size // max_q_size)
         self.max_seq_len = max_seq_len or config.max_seq_len
         self.max_chunk_size = max_chunk_size or (whole_pages if paged else config.max_input_len)
-        self.max_total_tokens = cache.max_seq_len
+        self.max_total_tokens, self.padded_vocab_size = cache.max_seq_len, config.padded_vocab_size
         self.page_size, self.max_pages = size, cache.max_seq_len // size
-        self.padded_vocab_size = config.padded_vocab_size
         self.num_draft_tokens = num_draft_tokens if draft_model is not None or use_ngram_draft else 0
         self.current_loras: list[ExLlamaV2Lora] | None = None
         self._check(max_q_size, use_ngram_draft, paged)
-        self._time_limit = filter_time_limit
-        self._jobs: dict[SequenceState, ExLlamaV2DynamicJob] = {}
+        self._time_limit, self._jobs = filter_time_limit, dict[SequenceState, ExLlamaV2DynamicJob]()
         self.runtime = Runtime(
             model,
             cache,
@@ -176,68 +169,48 @@ class ExLlamaV2DynamicGenerator:
     ) -> Any:
         """Generate an output for each prompt, and wait for all of them.
 
+        Arguments that are not listed, ``kwargs`` among them, are those of :class:`ExLlamaV2DynamicJob`.
+
         Args:
             prompt: a prompt, or a list of them. For guidance each is a pair: with the condition and without it.
             gen_settings: sampling settings; one for all prompts, or a list with an entry for each.
+            filters, embeddings: for a list of prompts, a list with a list (or ``None``) for each.
             seed: makes sampling reproducible; prompt ``i`` uses ``seed + i``.
             encode_special_tokens: encode the text of special tokens in a prompt as these tokens.
             add_bos: prepend the beginning-of-sequence token to the prompts.
-            abort_event: set it (from another thread) to end early.
+            abort_event: set it (from another thread) to end early, which cancels all jobs of the generator.
             completion_only: return the outputs without the prompts.
-            filters: constraints on the output; with a list of prompts, a list of filters (or ``None``) for each.
-            embeddings: rows that aliases in the prompt refer to; with a list of prompts, a list (or ``None``) for each.
             return_last_results: return the last result of each job instead of its text; see :meth:`iterate`.
-            kwargs: further arguments of each :class:`ExLlamaV2DynamicJob`; all arguments are documented there.
 
         Returns:
-            A text or a result; a list of them for a list of prompts. ``None`` if aborted, which cancels all jobs of
-            the generator.
+            A text or a result; a list of them for a list of prompts. ``None`` if aborted.
 
         Raises:
-            ArgumentError: an argument is of the wrong type or out of range.
-            GenerationError: the arguments contradict each other, or exceed the limits of model and cache.
+            ArgumentError, GenerationError: an argument is invalid, or exceeds the limits of model and cache.
             ConstrainError: a job failed, unless ``return_last_results`` is set.
         """
-        if seed is not None:
-            check_count("seed", seed, minimum=None)
-        check_event(abort_event)
-        single = not isinstance(prompt, list)
-        prompts: list[Prompt] = [prompt] if not isinstance(prompt, list) else prompt
-        count = len(prompts)
-        own = zip(
-            prompts,
-            _spread("filters", filters, count, single),
-            _spread("embeddings", embeddings, count, single),
-            _spread("gen_settings", gen_settings, count, not isinstance(gen_settings, list)),
-            strict=True,
-        )
-        jobs = [
-            self._make_job(
-                each,
-                add_bos,
-                encode_special_tokens,
-                filters=own_filters,
-                embeddings=own_embeddings,
-                gen_settings=own_settings,
-                seed=None if seed is None else seed + number,
-                max_new_tokens=max_new_tokens,
-                min_new_tokens=min_new_tokens,
-                token_healing=token_healing,
-                decode_special_tokens=decode_special_tokens,
-                stop_conditions=stop_conditions,
-                filter_prefer_eos=filter_prefer_eos,
-                banned_strings=banned_strings,
-                **kwargs,
-            )
-            for number, (each, own_filters, own_embeddings, own_settings) in enumerate(own)
-        ]
+        event_of(abort_event)
+        shared = kwargs | {
+            "max_new_tokens": max_new_tokens,
+            "min_new_tokens": min_new_tokens,
+            "token_healing": token_healing,
+            "decode_special_tokens": decode_special_tokens,
+            "stop_conditions": stop_conditions,
+            "filter_prefer_eos": filter_prefer_eos,
+            "banned_strings": banned_strings,
+        }
+        encode = partial(self.tokenizer.encode, add_bos=add_bos, encode_special_tokens=encode_special_tokens)
+        own = _own_options(prompt, seed, filters=filters, embeddings=embeddings, gen_settings=gen_settings)
+        jobs = [self._make_job(each, encode, **shared, **options) for each, options in own]
         last = self._run(jobs, abort_event)
-        if last is None:
-            return None
+        heads = ["" if completion_only else each if isinstance(each, str) else each[0] for each, _ in own]
+        return None if last is None else self._answer(heads, last, not isinstance(prompt, list), return_last_results)
+
+    def _answer(self, heads: list[str], last: list[dict[str, Any]], single: bool, return_last_results: bool) -> Any:
+        """Return what :meth:`generate` does; ``heads``: texts before the outputs, ``last``: result of each job."""
         error = next((result["exception"] for result in last if "exception" in result), None)
         if error is not None and (self.texts_with_results or not return_last_results):
             raise error
-        heads = ["" if completion_only else each if isinstance(each, str) else each[0] for each in prompts]
         texts = [head + result["full_completion"] for head, result in zip(heads, last, strict=True)]
         answer, results = (texts[0], last[0]) if single else (texts, last)
         if not return_last_results:
@@ -415,18 +388,12 @@ class ExLlamaV2DynamicGenerator:
         job.attach(sequence)
         return sequence.serial
 
-    def _make_job(self, prompt: Prompt, add_bos: bool, encode_special_tokens: bool, **options: Any) -> Any:
+    def _make_job(self, prompt: Prompt, encode: Callable[..., Any], **options: Any) -> ExLlamaV2DynamicJob:
         """Create the job of a prompt for :meth:`generate`."""
         check_type("a prompt", prompt, (str, tuple, list), "a str, or for guidance two of them")
-        embeddings = embeddings_of(options["embeddings"])
-        encode = partial(
-            self.tokenizer.encode,
-            add_bos=add_bos,
-            encode_special_tokens=encode_special_tokens,
-            embeddings=embeddings,
-        )
-        ids = [encode(text) for text in ((prompt,) if isinstance(prompt, str) else prompt)]
-        return self.job_type(ids, **options | {"embeddings": embeddings})
+        options["embeddings"] = embeddings_of(options["embeddings"])
+        texts = (prompt,) if isinstance(prompt, str) else prompt
+        return self.job_type([encode(text, embeddings=options["embeddings"]) for text in texts], **options)
 
     def _run(self, jobs: list[ExLlamaV2DynamicJob], abort_event: threading.Event | None) -> list[dict[str, Any]] | None:
         """Run jobs to completion; return the last result of each, or ``None`` if aborted."""
@@ -444,10 +411,19 @@ class ExLlamaV2DynamicGenerator:
         return [last[job] for job in jobs]
 
 
-def _spread(name: str, value: Any, count: int, single: bool) -> list[Any]:
-    """Return the value of an option for each of ``count`` prompts, of which a list has an entry for each."""
-    if value is None or single:
-        return [value] * count
-    if not isinstance(value, (list, tuple)) or len(value) != count:
-        raise GenerationError(f"{name} must be a list with an entry, or None, for each of the {count} prompts")
-    return list(value)
+def _own_options(
+    prompt: Prompt | list[Prompt], seed: int | None, **options: Any
+) -> list[tuple[Prompt, dict[str, Any]]]:
+    """Return each prompt with its seed, and its value of each option: for a list of prompts, an entry of a list."""
+    if seed is not None:
+        check_count("seed", seed, minimum=None)
+    prompts: list[Prompt] = prompt if isinstance(prompt, list) else [prompt]
+    count = len(prompts)
+    for name, value in options.items():
+        is_shared = not isinstance(value, list) if name == "gen_settings" else not isinstance(prompt, list)
+        if is_shared or value is None:
+            options[name] = [value] * count
+        elif not isinstance(value, (list, tuple)) or len(value) != count:
+            raise GenerationError(f"{name} must be a list with an entry, or None, for each of the {count} prompts")
+    options["seed"] = [None if seed is None else seed + number for number in range(count)]
+    return [(each, {name: values[i] for name, values in options.items()}) for i, each in enumerate(prompts)]

@@ -28,11 +28,41 @@ from constrain.tokenizer import ExLlamaV2Tokenizer
 class ExLlamaV2DynamicJob:
     """A request to a dynamic generator; it can be enqueued only once.
 
+    Args:
+        input_ids: the prompt, int64 of shape (1, n). A list of two, with the condition and without it, for
+            classifier-free guidance, which also needs ``cfg_scale`` in the settings.
+        max_new_tokens: maximum number of output tokens.
+        min_new_tokens: no stop condition ends the output before this number of tokens.
+        max_skips: most later jobs that may start first while this one does not fit the cache; ``None``: no limit.
+        gen_settings: sampling settings, re-read at every step; by default ``Settings()``.
+        seed: makes sampling reproducible, regardless of other requests in the batch.
+        stop_conditions: ids and strings that end the output; none by default, not even the end-of-sequence token.
+        decode_special_tokens: show special tokens in the output.
+        return_top_tokens: report this number of most likely tokens at each position.
+        return_logits: report the logits that each token was sampled from.
+        return_probs: report the probability of each token.
+        filters: constraints on the output.
+        filter_prefer_eos: end the output as soon as the filters allow it.
+        token_healing: replace the last prompt token by a generated one whose text begins with it. Ignored where a
+            prompt has a single token, or its last token is special or a part of a character.
+        identifier: any object; included in every result of the job.
+        banned_strings: strings that must not occur in the output (case-insensitive): it is rolled back to before
+            a match.
+        embeddings: rows that prompt ids from ``EMBEDDING_INDEX`` on refer to.
+        trigger: a string: the output is unconstrained until it occurs, and the filters apply to the text after it.
+        complete_within_budget: mask out tokens after which a JSON Schema, regular expression or grammar could not
+            be completed within ``max_new_tokens``.
+        kwargs: ignored, for compatibility.
+
     Attributes:
         full_completion: output released so far.
         serial_number: serial number within its generator; ``None`` before ``enqueue``.
         identifier, gen_settings, max_new_tokens, min_new_tokens, max_skips: as given.
         is_finished: whether it has ended.
+
+    Raises:
+        ArgumentError: an argument is of the wrong type or out of range.
+        GenerationError: there is no prompt, or the arguments contradict each other.
     """
 
     #: Whether stop strings end the output before ``min_new_tokens``, too.
@@ -63,45 +93,7 @@ class ExLlamaV2DynamicJob:
         complete_within_budget: bool = True,
         **kwargs: Any,
     ) -> None:
-        """Create a job.
-
-        Args:
-            input_ids: the prompt, int64 of shape (1, n). A list of two, with the condition and without it, for
-                classifier-free guidance, which also needs ``cfg_scale`` in the settings.
-            max_new_tokens: maximum number of output tokens.
-            min_new_tokens: no stop condition ends the output before this number of tokens.
-            max_skips: most later jobs that may start first while this one does not fit the cache; ``None``: no limit.
-            gen_settings: sampling settings, re-read at every step; by default ``Settings()``.
-            seed: makes sampling reproducible, regardless of other requests in the batch.
-            stop_conditions: ids and strings that end the output; none by default, not even the end-of-sequence token.
-            decode_special_tokens: show special tokens in the output.
-            return_top_tokens: report this number of most likely tokens at each position.
-            return_logits: report the logits that each token was sampled from.
-            return_probs: report the probability of each token.
-            filters: constraints on the output.
-            filter_prefer_eos: end the output as soon as the filters allow it.
-            token_healing: replace the last prompt token by a generated one whose text begins with it. Ignored where a
-                prompt has a single token, or its last token is special or a part of a character.
-            identifier: any object; included in every result of the job.
-            banned_strings: strings that must not occur in the output (case-insensitive): it is rolled back to before
-                a match.
-            embeddings: rows that prompt ids from ``EMBEDDING_INDEX`` on refer to.
-            trigger: a string: the output is unconstrained until it occurs, and the filters apply to the text after it.
-            complete_within_budget: mask out tokens after which a JSON Schema, regular expression or grammar could not
-                be completed within ``max_new_tokens``.
-            kwargs: ignored, for compatibility.
-
-        Raises:
-            ArgumentError: an argument is of the wrong type or out of range.
-            GenerationError: there is no prompt, or the arguments contradict each other.
-        """
-        prompts: list[Any] = list(input_ids) if isinstance(input_ids, (list, tuple)) else [input_ids]
-        if not prompts or any(isinstance(ids, torch.Tensor) and ids.numel() == 0 for ids in prompts):
-            raise GenerationError("Input IDs cannot be empty.")
-        for ids in prompts:
-            check_ids(ids)
-            if ids.shape[0] != 1:
-                raise GenerationError(f"Input IDs must have shape (1, n), not {tuple(ids.shape)}")
+        prompts = _prompts_of(input_ids)
         check_count("max_new_tokens", max_new_tokens, 1)
         if max_skips is not None:
             check_count("max_skips", max_skips)
@@ -267,3 +259,15 @@ class ExLlamaV2DynamicJob:
             "cached_pages": sum(row.cached_pages for row in rows) // len(rows),
             "cached_tokens": sum(row.cached_tokens for row in rows) // len(rows),
         }
+
+
+def _prompts_of(input_ids: Any) -> list[torch.Tensor]:
+    """Return the prompts of a job, each int64 of shape (1, n)."""
+    prompts: list[Any] = list(input_ids) if isinstance(input_ids, (list, tuple)) else [input_ids]
+    if not prompts or any(isinstance(ids, torch.Tensor) and ids.numel() == 0 for ids in prompts):
+        raise GenerationError("Input IDs cannot be empty.")
+    for ids in prompts:
+        check_ids(ids)
+        if ids.shape[0] != 1:
+            raise GenerationError(f"Input IDs must have shape (1, n), not {tuple(ids.shape)}")
+    return prompts

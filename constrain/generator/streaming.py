@@ -11,13 +11,13 @@ import torch
 
 from constrain.arguments import check_count, refused
 from constrain.errors import GenerationError
-from constrain.generator.arguments import check_event, split_stop_conditions
+from constrain.generator.arguments import event_of, split_stop_conditions
 from constrain.generator.base import ExLlamaV2BaseGenerator
 from constrain.generator.job import ExLlamaV2DynamicJob
 from constrain.generator.prompt import PromptBatch, check_ids, left_padding, prepend_embeddings
 from constrain.generator.results import joined, token_ids
 from constrain.generator.settings import Settings
-from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2Lora, ExLlamaV2MMEmbedding
+from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2Lora
 from constrain.runtime import SequenceState
 from constrain.runtime.events import SampledToken, Update
 from constrain.runtime.sequence import can_heal
@@ -182,42 +182,25 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
     ) -> None:
         """Begin a sequence: prefill the prompt.
 
-        Arguments that are not listed are those of :class:`ExLlamaV2DynamicJob`.
+        Arguments that are not listed are those of :meth:`generate_simple` and :class:`ExLlamaV2DynamicJob`.
 
         Args:
-            input_ids: int64 of shape (1, n); (2, n) for guidance, with the condition and without it, which also needs
-                ``cfg_scale`` in the settings.
-            loras: adapters to apply.
-            input_mask, position_offsets: left padding of prompts of different lengths, as for
-                :meth:`ExLlamaV2.forward`.
+            input_ids: int64 of shape (1, n); (2, n) for guidance, with the condition and without it.
+            input_mask, position_offsets: left padding of prompts, as for :meth:`ExLlamaV2.forward`.
             return_probabilities: report the probability of each token.
             abort_event: set it (from another thread) to end early; then the next call of ``stream_ex`` is the last.
             input_embeddings: of shape (rows, n, hidden size), prepended to the prompt.
-            max_new_tokens: maximum number of output tokens; by default as many as fit in the context, and then
-                ``complete_within_budget`` has no effect.
+            max_new_tokens: by default as many as fit in the context, without regard to ``complete_within_budget``.
 
         Raises:
-            ArgumentError: an argument is of the wrong type or out of range.
-            GenerationError: the arguments contradict each other, or exceed the limits of model and cache.
+            ArgumentError, GenerationError: an argument is invalid, or exceeds the limits of model and cache.
             BudgetError: the filters allow no output within ``max_new_tokens``.
         """
-        check_ids(input_ids)
-        check_event(abort_event)
-        if max_new_tokens is not None:
-            check_count("max_new_tokens", max_new_tokens, 1)
-        self.abort_event = abort_event
-        padding = left_padding(input_ids, input_mask, position_offsets)
-        embeddings: list[ExLlamaV2MMEmbedding] = []
-        if input_embeddings is not None:
-            input_ids, embeddings = prepend_embeddings(self.model, input_ids, input_embeddings)
-        if padding.any() and embeddings:
-            raise GenerationError("input_embeddings take no padding: give prompts of one length")
-        prompts = PromptBatch(input_ids, padding).rows
-        heals = token_healing and can_heal(self.tokenizer, prompts)
-        room = self._room(prompts, heals)
+        self.abort_event = event_of(abort_event)
+        batch = self._prompts(input_ids, input_mask, position_offsets, input_embeddings)
         job = ExLlamaV2DynamicJob(
-            prompts,
-            room if max_new_tokens is None else min(room, max_new_tokens),
+            batch.rows,
+            self._room(batch.rows, token_healing, max_new_tokens),
             gen_settings=gen_settings,
             seed=seed,
             stop_conditions=[*self.stop_tokens, *self.stop_strings],
@@ -227,31 +210,46 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
             return_probs=return_probabilities,
             filters=filters,
             filter_prefer_eos=filter_prefer_eos,
-            token_healing=heals,
+            token_healing=token_healing,
             banned_strings=banned_strings,
-            embeddings=embeddings,
+            embeddings=batch.embeddings,
             trigger=trigger,
             complete_within_budget=complete_within_budget and max_new_tokens is not None,
         )
-        adapters = ExLlamaV2Lora.listed(loras)
-        self._begin(job, adapters, input_ids, None if embeddings or padding.any() else (len(prompts), *adapters))
+        self._start_job(job, ExLlamaV2Lora.listed(loras), batch)
 
-    def _room(self, prompts: Sequence[torch.Tensor], heals: bool) -> int:
-        """Return the number of tokens that fit in the context after the prompts, at least one."""
+    def _prompts(
+        self,
+        input_ids: torch.Tensor,
+        input_mask: torch.Tensor | None,
+        position_offsets: torch.Tensor | None,
+        input_embeddings: torch.Tensor | None,
+    ) -> PromptBatch:
+        check_ids(input_ids)
+        padding = left_padding(input_ids, input_mask, position_offsets)
+        if input_embeddings is None:
+            return PromptBatch(input_ids, padding)
+        input_ids, embeddings = prepend_embeddings(self.model, input_ids, input_embeddings)
+        if padding.any():
+            raise GenerationError("input_embeddings take no padding: give prompts of one length")
+        return PromptBatch(input_ids, padding, tuple(embeddings))
+
+    def _room(self, prompts: Sequence[torch.Tensor], token_healing: bool, max_new_tokens: int | None) -> int:
+        """Return the maximum number of output tokens: not more than fit in the context after the prompts."""
         context = min(self.model.config.max_seq_len, self.cache.max_seq_len)
+        heals = token_healing and can_heal(self.tokenizer, prompts)
         length = max(ids.shape[1] for ids in prompts) - heals
         if length >= context:
             raise GenerationError(f"the prompt has {length} tokens, which leaves no room in {context} positions")
-        return context - length
+        if max_new_tokens is None:
+            return context - length
+        check_count("max_new_tokens", max_new_tokens, 1)
+        return min(context - length, max_new_tokens)
 
-    def _begin(
-        self,
-        job: ExLlamaV2DynamicJob,
-        loras: Sequence[ExLlamaV2Lora],
-        prompt: torch.Tensor,
-        conditions: tuple[Any, ...] | None,
-    ) -> None:
+    def _start_job(self, job: ExLlamaV2DynamicJob, loras: Sequence[ExLlamaV2Lora], batch: PromptBatch) -> None:
         """Start a job, reusing the KV cache of the prefix that it shares with the previous sequence."""
+        prompt, is_plain = batch.ids, not (batch.embeddings or batch.padding.any())
+        conditions = (len(prompt), *loras) if is_plain else None
         width = self.model.config.padded_vocab_size
         request = job.request(self.tokenizer, width, loras, constrain_healing=True, raw_logits=self.raw_logits)
         common = draft_position = 0
