@@ -49,7 +49,7 @@ def test_a_missing_file_is_found() -> None:
 def names_in(path: Path) -> set[str]:
     """Return the names that a file, or the files of a folder, define; methods with and without their class."""
     if path.is_dir():
-        return set().union(*(names_in(each) for each in path.rglob("*") if each.is_file()))
+        return set().union(*(names_in(each) for each in path.rglob("*") if each.suffix in SUFFIXES))
     if path.suffix != ".py":
         return set(re.findall(r"\w+(?:::\w+)?", path.read_text()))
     names: set[str] = set()
