@@ -183,6 +183,6 @@ def _sampling(shape: Shape, batch: int) -> Iterator[Case]:
         )
         yield Case(name, batch, logits.nbytes, [partial(kernels.sample, logits, parameters)] * 16, [])
         for density, bits, share in (("1%", few, 0.01), ("half", half, 0.5)):
-            drawn = partial(kernels.sample, logits, parameters, allowed=kernels.ChosenRows(bits))
+            sampling = partial(kernels.sample, logits, parameters, allowed=kernels.ChosenRows(bits))
             size = bits.nbytes + int(share * logits.nbytes)
-            yield Case(f"{name}, under a mask of {density}", batch, size, [drawn] * 16, [])
+            yield Case(f"{name}, under a mask of {density}", batch, size, [sampling] * 16, [])

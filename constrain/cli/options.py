@@ -29,7 +29,7 @@ max_new_tokens_option = click.option(
     show_default=True,
     help="Most tokens to write for one answer.",
 )
-seed_option = click.option("--seed", type=int, help="Seed of the draw, to get the same answer again.")
+seed_option = click.option("--seed", type=int, help="Seed of the sample, to get the same answer again.")
 
 
 class GigabytesParam(click.ParamType[Any]):

@@ -27,7 +27,7 @@ class Options:
         temperature, top_p, top_k, min_p: override those in ``settings``; ``None``: keep them.
         stop: a string or id, or several, before which the output ends; in addition to the model's end-of-sequence
             tokens.
-        seed: makes sampling reproducible; ``None``: drawn from Python's ``random``.
+        seed: makes sampling reproducible; ``None``: taken from Python's ``random``.
         logprobs: report the log probability of each token, and of this number of most likely ones.
         confidence: report the probability of each token under the constraint, and what the constraint removed; has no
             effect with ``post_sampling_hooks``, which may replace tokens.

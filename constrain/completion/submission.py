@@ -102,7 +102,7 @@ def submit(
 def submit_faithful(
     runtime: Runtime, ids: torch.Tensor, filters: Sequence[Any], options: Options
 ) -> Pending[list[Completion]]:
-    """Submit a prompt for faithful sampling, see :mod:`constrain.runtime.particles`.
+    """Submit a prompt for faithful sampling, see :mod:`constrain.runtime.smc.particles`.
 
     Args:
         runtime: the runtime.

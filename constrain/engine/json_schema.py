@@ -1,4 +1,8 @@
-"""Compilation of JSON Schema to a grammar, whose matcher computes the token mask of a document."""
+"""Compilation of JSON Schema to a grammar, whose matcher computes the token mask of a document.
+
+In C++, ``csrc/engine/schema/`` makes rules of keywords (``keyword_table.cpp`` lists them, ``keywords.cpp`` reads them);
+``Matcher::mask`` (``csrc/engine/matcher/``) and ``MaskBuilder`` (``csrc/engine/masks/``) compute masks.
+"""
 
 from __future__ import annotations
 

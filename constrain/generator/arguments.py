@@ -26,7 +26,7 @@ def event_of(event: threading.Event | None, clear: bool = False) -> threading.Ev
 
 
 def key_of(seed: int | None) -> int:
-    """Return the key of the random numbers of a seed, drawn from Python's ``random`` for ``None``.
+    """Return the key of the random numbers of a seed, taken from Python's ``random`` for ``None``.
 
     Raises:
         ArgumentError: the seed is not an integer.

@@ -103,7 +103,7 @@ class ExLlamaV2BaseGenerator:
             prompt: a prompt, or a list of prompts that run as a batch. With ``cfg_scale`` in the settings, two: with
                 the condition and without it.
             num_tokens: the most tokens to generate. Prompts that leave no room for them are truncated on the left.
-            seed: by default it is drawn from Python's ``random``; prompt ``i`` uses ``seed + i``.
+            seed: by default it is taken from Python's ``random``; prompt ``i`` uses ``seed + i``.
             loras: adapters to apply.
             stop_token: id that ends an output; -1 for the tokenizer's end-of-sequence token, ``None`` for none.
             abort_event: set it (from another thread) to end early. It is cleared first.

@@ -1,7 +1,7 @@
 """Token sampling from logits: temperature, top-k, top-p, min-p and the settings that sort candidates.
 
-:func:`sample` runs :func:`sample_torch` on a CPU (its steps are in ``sampling_steps.py``), and on a GPU the kernels of
-``csrc/cuda/sampling/``.
+:func:`sample` runs :func:`sample_torch` on a CPU (its steps are in ``sampling_steps.py``), and on a GPU the kernels
+``csrc/cuda/sampling/sampling.cu`` and ``shaped_sampling.cu``, which is for rows whose candidates are sorted.
 """
 
 from __future__ import annotations

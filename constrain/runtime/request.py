@@ -53,7 +53,7 @@ class Request:
         priority: requests with a higher priority start first.
         max_skips: number of later, smaller requests that may start before this one; ``None``: no limit.
         faithful: sample outputs from the distribution of the model over all that the constraint allows (see
-            :mod:`constrain.runtime.particles`): as many as there are ``particles``, with their weights. An output that
+            :mod:`constrain.runtime.smc`): as many as there are ``particles``, with their weights. An output that
             does not complete the constraint within ``max_new_tokens``, the token that ends it included, has weight 0.
             ``sampling`` must be :data:`~constrain.runtime.sampler.params.UNSHAPED`.
         particles: number of outputs of a faithful request, which are sampled together; number ``i`` uses ``seed + i``.

@@ -29,12 +29,12 @@ from constrain.runtime.limits import check_request, check_room
 from constrain.runtime.mask_batch import native_workers
 from constrain.runtime.model_runner import ModelRunner
 from constrain.runtime.page_allocator import PAGED_PAGE_SIZE, PageAllocator
-from constrain.runtime.particles import Particles
 from constrain.runtime.prefill import Prefill
 from constrain.runtime.request import Request
 from constrain.runtime.sampler.batch_sampler import BatchSampler
 from constrain.runtime.scheduler import Scheduler
 from constrain.runtime.sequence import SequenceState
+from constrain.runtime.smc.particles import Particles
 from constrain.runtime.speculative.proposer import Proposer
 from constrain.runtime.speculative.speculation import Speculation
 from constrain.tokenizer import ExLlamaV2Tokenizer

@@ -16,9 +16,9 @@ from constrain.runtime.cached_tokens import CachedTokens
 from constrain.runtime.constraints import SequenceConstraint
 from constrain.runtime.detokenizer import Detokenizer
 from constrain.runtime.events import Finish, Piece, SampledToken, Update
-from constrain.runtime.lineage import Lineage
 from constrain.runtime.mask_batch import MaskBatch
 from constrain.runtime.request import Request
+from constrain.runtime.smc.lineage import Lineage
 from constrain.runtime.stop_strings import Banned, Stop, StopStringMatcher
 from constrain.runtime.trigger import Trigger
 from constrain.tokenizer import ExLlamaV2Tokenizer
@@ -42,7 +42,7 @@ class SequenceState:
         serial: its number among all sequences of the runtime.
         times: when it was enqueued, started, and had its first token, in seconds.
         accepted_draft_tokens, rejected_draft_tokens: number of draft tokens that were accepted and rejected.
-        lineage: of a particle, those with the same tokens, see :mod:`constrain.runtime.particles`.
+        lineage: of a particle, those with the same tokens, see :mod:`constrain.runtime.smc.particles`.
         is_complete: whether the last token ended the sequence, by itself or by completing the constraint.
     """
 

@@ -13,7 +13,7 @@ from constrain.bench.step import forced_share
 from constrain.engine import Vocabulary, compile_regex
 
 
-def test_forced_tokens_are_those_that_were_foreseen() -> None:
+def test_the_share_of_forced_tokens() -> None:
     vocabulary = Vocabulary.from_tokens([b"a", b"b", b"c", b"d", b""], [4])
     grammar = compile_regex("[ab]cd[ab]", vocabulary)
     assert forced_share(grammar, [0, 2, 3, 1]) == 0.5
@@ -21,7 +21,7 @@ def test_forced_tokens_are_those_that_were_foreseen() -> None:
     assert forced_share(grammar, []) == 0.0
 
 
-def test_tokens_are_drawn_as_often_as_they_are_preferred(
+def test_tokens_are_sampled_as_often_as_they_are_preferred(
     tiny_shape: Shape, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)

@@ -91,7 +91,7 @@ def test_without_a_seed_draws_follow_the_global_state(generator: ExLlamaV2BaseGe
 
 
 def forcing(generator: ExLlamaV2BaseGenerator, *ids: int) -> ExLlamaV2Sampler.Settings:
-    """Settings whose hook puts the given tokens in place of those drawn."""
+    """Settings whose hook puts the given tokens in place of those sampled."""
     given = iter(ids)
 
     def hook(result: ExLlamaV2PostSamplingResult) -> None:

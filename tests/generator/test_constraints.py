@@ -415,7 +415,7 @@ def test_without_draft_tokens_nothing_is_drafted(make: Make, guess: dict[str, bo
 
 
 def test_special_tokens_of_a_grammar(make: Make) -> None:
-    """They are drawn where the grammar asks for them, and shown only on request; ``</s>`` ends the text."""
+    """They are sampled where the grammar asks for them, and shown only on request; ``</s>`` ends the text."""
     generator = make()
     grammar = ExLlamaV2GrammarFilter(generator.model, generator.tokenizer, 'start: <pad> /[a-z]{3}/ <s> "!" </s>')
     for complete in (False, True):

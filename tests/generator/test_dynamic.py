@@ -61,7 +61,7 @@ def run(generator: ExLlamaV2DynamicGenerator) -> list[dict[str, Any]]:
 
 
 def forcing(tokens: list[int]) -> ExLlamaV2Sampler.Settings:
-    """Settings whose hook puts the given tokens in place of those drawn."""
+    """Settings whose hook puts the given tokens in place of those sampled."""
     given = iter(tokens)
 
     def hook(result: ExLlamaV2PostSamplingResult) -> None:

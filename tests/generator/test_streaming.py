@@ -56,7 +56,7 @@ def stream(generator: ExLlamaV2StreamingGenerator, prompt: str, count: int, **op
 
 
 def forcing(tokens: list[int]) -> ExLlamaV2Sampler.Settings:
-    """Settings whose hook puts the given tokens in place of those drawn."""
+    """Settings whose hook puts the given tokens in place of those sampled."""
     given = iter(tokens)
 
     def hook(result: ExLlamaV2PostSamplingResult) -> None:

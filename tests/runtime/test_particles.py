@@ -19,8 +19,8 @@ from constrain.filters.engine import vocabulary_of
 from constrain.model import ExLlamaV2
 from constrain.runtime import Request, Runtime, SamplingParams
 from constrain.runtime.confidence import TokenConfidence
-from constrain.runtime.lineage import Lineage, _systematic, apportion
 from constrain.runtime.sampler.params import UNSHAPED
+from constrain.runtime.smc.lineage import Lineage, _systematic, apportion
 from constrain.runtime.speculative.ngram import NgramProposer
 
 Make = Callable[..., Runtime]

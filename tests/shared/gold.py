@@ -23,7 +23,7 @@ Partial = Literal["left out", "values", "cut"]
 
 @dataclass
 class Gold:
-    """A text in the making, and the items of its list: the value and the span of each field."""
+    """A text that is being put together, and the items of its list: the value and the span of each field."""
 
     text: str = ""
     items: list[dict[str, tuple[Any, Span]]] = field(default_factory=list)

@@ -8,7 +8,7 @@ The particles of a request, which run in one batch, carry weights::
 
 so that weighted particles stand for the distribution of the model over complete outputs (Lew et al. 2023, Loula et al.
 2025). Where few particles have most of the weight, all are resampled: likely ones are forked, and unlikely ones end.
-How few particles go a long way, :mod:`constrain.runtime.lineage` says. Adaptive weighted rejection sampling (Lipkin et
+``lineage.py`` says how few particles go a long way. Adaptive weighted rejection sampling (Lipkin et
 al. 2025) estimates the sum from the tokens that a constraint accepts; here masks are known, so it is exact, which is
 the estimate of the least variance.
 
@@ -28,10 +28,10 @@ import numpy.typing as npt
 from constrain.errors import DeadEnd, NoTokenLeft
 from constrain.runtime.decode_loop import Outcome
 from constrain.runtime.events import Finish, Output, Update
-from constrain.runtime.lineage import Lineage, apportion, random_number, seeds_of
 from constrain.runtime.page_allocator import PageAllocator, pages_of
 from constrain.runtime.request import Request
 from constrain.runtime.sequence import SequenceState
+from constrain.runtime.smc.lineage import Lineage, apportion, random_number, seeds_of
 
 #: Share of the particles below which their effective number leads to resampling.
 _MIN_EFFECTIVE = 0.5

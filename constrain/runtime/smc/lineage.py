@@ -1,6 +1,6 @@
 """Particles of a faithful request whose tokens are equal so far, and which sample the next one together.
 
-Alone, each of ``m`` equal particles would draw a random number, and a token of probability ``p`` would be taken ``m p``
+Alone, each of ``m`` equal particles would get a random number, and a token of probability ``p`` would be taken ``m p``
 times give or take ``sqrt(m p (1 - p))``. Together they use the numbers ``(i + u) / m``, one ``u`` for all (systematic
 sampling, Kitagawa 1996), by which it is taken ``m p`` times, rounded up or down. Each number is uniform, so nothing is
 biased.

@@ -1,0 +1,1 @@
+"""Sequential Monte Carlo: requests whose outputs follow the distribution of the model, given their constraint."""
