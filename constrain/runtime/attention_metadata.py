@@ -88,13 +88,14 @@ class RaggedAttention:
         view = self.sliding if layer.sliding else self.full
         q, k, v = rotated(layer, qkv, view.cos, view.sin)
         keys, values = self.cache.parts(layer.index)
-        _store(self.cache.key_quantization, keys, k, view.write)
-        _store(self.cache.value_quantization, values, v, view.write)
+        of_keys, of_values = self.cache.key_quantization, self.cache.value_quantization
+        _store(of_keys, keys, k, view.write)
+        _store(of_values, values, v, view.write)
         out = [
             attention(
                 q[0, span.place].view(span.num_rows, -1, *q.shape[2:]),
-                _load(self.cache.key_quantization, keys, span, k.dtype),
-                _load(self.cache.value_quantization, values, span, v.dtype),
+                _load(of_keys, keys, span, k.dtype),
+                _load(of_values, values, span, v.dtype),
                 scale=layer.scale,
                 mask=span.mask,
                 causal=span.causal,

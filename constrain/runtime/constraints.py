@@ -70,8 +70,8 @@ class SequenceConstraint:
             self.accept(token)
 
     def needs_mask(self, token: int | None) -> bool:
-        """Return whether the next mask, after ``token`` if given, is neither known nor being computed."""
-        return self.active is not None and self._pending is None and (token is not None or self._cached is None)
+        """Return whether the next mask of an active constraint, after ``token`` if given, is still to be computed."""
+        return self._pending is None and (token is not None or self._cached is None)
 
     def prefetch(self, batch: MaskBatch, token: int | None, budget: int | None) -> None:
         """Queue a mask that it :meth:`needs_mask`; :meth:`accept` must get ``token`` next, if given."""

@@ -119,7 +119,11 @@ class DecodeLoop:
 
     def _prefetch(self, sequences: Iterable[tuple[SequenceState, int | None]]) -> None:
         """Queue the masks that are not yet being computed; with a sequence comes its next token, if it is known."""
-        wanted = [(each, token) for each, token in sequences if each.constraint.needs_mask(token)]
+        wanted = [
+            (each, token)
+            for each, token in sequences
+            if each.constraint.active is not None and each.constraint.needs_mask(token)
+        ]
         if self._workers is None or not wanted:
             return
         masks = MaskBatch(self._workers)
