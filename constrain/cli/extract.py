@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from constrain import LLM
     from constrain.documents import PartKind, Source
     from constrain.extract import ExtractOptions, Target
-    from constrain.runs import Journal, LazyModel, Stream
+    from constrain.runs import Journal, LazyModel, Progress, Stream
 
 #: Exit code after Ctrl-C, as of other programs.
 _INTERRUPTED = 130
@@ -132,29 +133,23 @@ def extract(
     model = _model(model_dir, jobs, calibration, gpus)
     if address is not None:
         model = _on_ray(model, address, workers, model_dir, jobs)
+    run = partial(run_extraction, model, target, documents, each=each, retry_failed=retry_failed)
+    try:
+        progress = _run(partial(run, **_extract_options(**options)), output, None if each else total, each)
+    except KeyboardInterrupt:
+        ctx.exit(_INTERRUPTED)
+    ctx.exit(_INTERRUPTED if progress.is_stopped else bool(progress.all_failures))
+
+
+def _run(run: Callable[..., Progress], output: Path | None, total: int | None, each: PartKind | None) -> Progress:
+    """Run an extraction, with a report on its progress; Ctrl-C ends it."""
     with _opened(output) as lines:
         try:
-            with (
-                RunReport(None if each else total, output, each or "document") as report,
-                Interrupt(_NOTICE) as interrupt,
-            ):
-                progress = run_extraction(
-                    model,
-                    target,
-                    documents,
-                    lines,
-                    each=each,
-                    retry_failed=retry_failed,
-                    stop=lambda: interrupt.requested,
-                    on_line=report.update,
-                    **_extract_options(**options),
-                )
-        except KeyboardInterrupt:
-            ctx.exit(_INTERRUPTED)
+            with RunReport(total, output, each or "document") as report, Interrupt(_NOTICE) as interrupt:
+                return run(lines, stop=lambda: interrupt.requested, on_line=report.update)
         except RunError as error:
             _discard_if_broken(error)
             raise
-    ctx.exit(_INTERRUPTED if progress.is_stopped else bool(progress.all_failures))
 
 
 def _documents(
