@@ -14,9 +14,10 @@ from typing import Any
 import torch
 
 from constrain.bench.device import conditions, read_bandwidth, seconds_per_call, synchronize
-from constrain.bench.random_model import random_model
+from constrain.bench.random_model import random_model, random_weight
 from constrain.bench.shapes import MixtureShape
-from constrain.kernels import Activation, ExpertMLP, Routing, expert_mlp, route
+from constrain.errors import BenchmarkError
+from constrain.kernels import Activation, ExpertMLP, ExpertWeight, Routing, StackedWeight, expert_mlp, route
 from constrain.kernels.expert_mlp import expert_mlp_reference
 from constrain.model import ExLlamaV2Cache
 from constrain.runtime.forward_batch import BatchRow
@@ -30,13 +31,16 @@ _REPEATS = 3
 _DEPTHS = (2, 6)
 
 
-def measure_experts(shape: MixtureShape, batches: tuple[int, ...], steps: int) -> dict[str, Any]:
+def measure_experts(
+    shape: MixtureShape, batches: tuple[int, ...], steps: int, form: str | None = None
+) -> dict[str, Any]:
     """Measure a mixture of experts, with random weights and random choices; times in seconds.
 
     Args:
         shape: of the model.
         batches: numbers of sequences.
         steps: of decoding in a run.
+        form: of the weights, one of those that stay packed; ``None``: bfloat16.
 
     Returns:
         ``layer``: for each batch, the time of the chosen experts of a layer, of choosing them, and of these experts in
@@ -47,20 +51,24 @@ def measure_experts(shape: MixtureShape, batches: tuple[int, ...], steps: int) -
     bandwidth = read_bandwidth()
     return conditions() | {
         "read_bandwidth": bandwidth,
-        "layer": list(_layers(shape, batches, bandwidth)),
-        "steps": list(_steps(shape, batches, steps, bandwidth)),
+        "form": form or "bfloat16",
+        "layer": list(_layers(shape, batches, bandwidth, form)),
+        "steps": list(_steps(shape, batches, steps, bandwidth, form)),
     }
 
 
-def _layers(shape: MixtureShape, batches: tuple[int, ...], bandwidth: float) -> Iterator[dict[str, Any]]:
+def _layers(
+    shape: MixtureShape, batches: tuple[int, ...], bandwidth: float, form: str | None
+) -> Iterator[dict[str, Any]]:
     count, size, width = shape.num_experts, shape.hidden_size, shape.intermediate_size
-    mlp = ExpertMLP(_random(count, 2 * width, size), _random(count, size, width), Activation.SILU)
+    mlp = ExpertMLP(_experts(count, 2 * width, size, form), _experts(count, size, width, form), Activation.SILU)
+    bytes_per_weight = _bytes_per_weight(form)
     routing = Routing(shape.num_experts_per_tok)
     for batch in batches:
         x, logits = _random(batch, size), [_random(batch, count) * 50 for _ in range(_CHOICES)]
         choices = [route(each, routing) for each in logits]
         active = statistics.mean(torch.unique(experts).numel() for experts, _ in choices)
-        limit = 2 * active * shape.expert_weights / bandwidth
+        limit = bytes_per_weight * active * shape.expert_weights / bandwidth
         seconds = seconds_per_call([partial(expert_mlp, x, choice, mlp, x) for choice in choices])
         torch_seconds = seconds_per_call([partial(expert_mlp_reference, x, choice, mlp, x) for choice in choices[:4]])
         yield {
@@ -74,17 +82,38 @@ def _layers(shape: MixtureShape, batches: tuple[int, ...], bandwidth: float) -> 
         }
 
 
+def _experts(count: int, outputs: int, inputs: int, form: str | None) -> ExpertWeight:
+    if form is None:
+        return _random(count, outputs, inputs)
+    device = torch.device("cuda")
+    weights = (random_weight(form, outputs, inputs, device).prepared(_DTYPE) for _ in range(count))
+    stacked = StackedWeight.of(weights, count)
+    if stacked is None:
+        raise BenchmarkError(f"experts in {form} do not stay packed on a GPU")
+    return stacked
+
+
+def _bytes_per_weight(form: str | None) -> float:
+    if form is None:
+        return _DTYPE.itemsize
+    sample = random_weight(form, 1024, 1024, torch.device("cuda")).prepared(_DTYPE)
+    return sample.nbytes / 1024**2
+
+
 def _random(*size: int) -> torch.Tensor:
     return torch.randn(size, device="cuda", dtype=_DTYPE).mul_(0.02)
 
 
-def _steps(shape: MixtureShape, batches: tuple[int, ...], steps: int, bandwidth: float) -> Iterator[dict[str, Any]]:
-    few, more = (_step_seconds(replace(shape, num_hidden_layers=depth), batches, steps) for depth in _DEPTHS)
+def _steps(
+    shape: MixtureShape, batches: tuple[int, ...], steps: int, bandwidth: float, form: str | None
+) -> Iterator[dict[str, Any]]:
+    few, more = (_step_seconds(replace(shape, num_hidden_layers=depth), batches, steps, form) for depth in _DEPTHS)
+    bytes_per_weight = _bytes_per_weight(form)
     head = shape.vocab_size * shape.hidden_size
     for batch, short, long in zip(batches, few, more, strict=True):
         layer = (long - short) / (_DEPTHS[1] - _DEPTHS[0])
         model = short + (shape.num_hidden_layers - _DEPTHS[0]) * layer
-        layer_limit = 2 * shape.layer_weights_read(batch) / bandwidth
+        layer_limit = bytes_per_weight * shape.layer_weights_read(batch) / bandwidth
         limit = shape.num_hidden_layers * layer_limit + 2 * head / bandwidth
         yield {
             "batch": batch,
@@ -101,9 +130,9 @@ def _steps(shape: MixtureShape, batches: tuple[int, ...], steps: int, bandwidth:
         }
 
 
-def _step_seconds(shape: MixtureShape, batches: tuple[int, ...], steps: int) -> list[float]:
+def _step_seconds(shape: MixtureShape, batches: tuple[int, ...], steps: int, form: str | None = None) -> list[float]:
     with TemporaryDirectory() as folder:
-        model, _ = random_model(shape, Path(folder))
+        model, _ = random_model(shape, Path(folder), form=form)
     cache = ExLlamaV2Cache(model, max_seq_len=max(batches) * PAGED_PAGE_SIZE)
     runner = ModelRunner(model, cache, PAGED_PAGE_SIZE)
     seconds = [statistics.median(_times(partial(_run, runner, batch, steps))) / steps for batch in batches]

@@ -25,8 +25,11 @@ from constrain.kernels import (
     Int4Weight,
     InterleavedWeight,
     PackedWeight,
+    RecordForm,
+    scaled_form,
 )
 from constrain.model import ExLlamaV2, ExLlamaV2Config
+from constrain.model.layout import LayerLayout, MixtureLayout, ModelLayout
 from constrain.model.modules import Embedding, Head
 from constrain.model.tensor_files import TensorFiles
 from constrain.tokenizer import ExLlamaV2Tokenizer
@@ -76,6 +79,16 @@ FORMS: dict[str, Callable[[int, int, torch.device], PackedWeight]] = {
 """Functions that make random packed weights, by the name of their form, from outputs, inputs and a device."""
 
 
+_RECORDS = {
+    "int8": RecordForm("int8", 128, torch.float16),
+    "int4": RecordForm("int4", 128, torch.float16),
+    "fp8": RecordForm("float8", 128, torch.float16),
+    "mxfp4": RecordForm("float4", 32, torch.float16),
+    "nvfp4": scaled_form(),
+}
+"""Forms in which a GPU takes experts packed, by the name of their form."""
+
+
 class _RandomTensors:
     """A substitute for checkpoint files: norm weights are 1, all others normally distributed, or packed."""
 
@@ -106,10 +119,27 @@ class _RandomTensors:
         # On a GPU a head that is not quantised is what people have.
         if self._form is None or (device.type == "cuda" and ("embed" in key or "lm_head" in key)):
             return None
+        # Nor is a router.
+        if key.endswith(".gate.weight"):
+            return None
         return random_weight(self._form, *shape, device)
 
     def packed_experts(self, key: str, shape: tuple[int, ...]) -> None:
         pass
+
+
+def _with_packed_experts(layout: ModelLayout, form: str | None) -> ModelLayout:
+    """Return the layout of files whose experts are of this form."""
+    records = _RECORDS.get(form or "")
+
+    def changed(layer: LayerLayout) -> LayerLayout:
+        inner = layer.feed_forward
+        if not isinstance(inner, MixtureLayout):
+            return layer
+        gate_up, down = (replace(part, stacked=None, records=records) for part in (inner.gate_up, inner.down))
+        return replace(layer, feed_forward=replace(inner, gate_up=gate_up, down=down))
+
+    return layout if records is None else replace(layout, layers=tuple(map(changed, layout.layers)))
 
 
 def random_model(
@@ -142,6 +172,7 @@ def random_model(
     config.model_dir = str(folder)
     config.prepare(no_tensors=True)
     config.files = cast(TensorFiles, _RandomTensors(form))
+    config.layout = _with_packed_experts(config.layout, form)
     model = ExLlamaV2(config)
     load(model)
     return model, ExLlamaV2Tokenizer(config)

@@ -42,6 +42,7 @@ from constrain.kernels.weights import (
     JoinedWeight,
     PackedWeight,
     RecordForm,
+    StackedWeight,
     TensorCoreWeight,
     Weight,
     fills_words,
@@ -51,6 +52,7 @@ from constrain.kernels.weights import (
     multiplies_packed,
     record_codes,
     scaled_form,
+    stacks,
 )
 
 __all__ = [
@@ -96,6 +98,7 @@ __all__ = [
     "RowNorm",
     "SamplingTensors",
     "Scoring",
+    "StackedWeight",
     "StepTokens",
     "TensorCoreWeight",
     "TokenPages",
@@ -136,5 +139,6 @@ __all__ = [
     "sample",
     "scaled_form",
     "soft_cap",
+    "stacks",
     "weighted_sum",
 ]

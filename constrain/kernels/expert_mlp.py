@@ -12,6 +12,8 @@ from constrain.kernels import cuda
 from constrain.kernels.activation import Activation, gated_activation
 from constrain.kernels.experts import ExpertWeight, avoids_waiting, expert_linear
 from constrain.kernels.routing import ExpertChoice, kernels_take
+from constrain.kernels.weights.fragments import TILE
+from constrain.kernels.weights.stacked import StackedWeight
 
 # Torch's product of consecutive groups of rows, each with its own matrix; torch 2.5 has none.
 _grouped_product: Any = getattr(F, "grouped_mm", None) or getattr(torch, "_grouped_mm", None)
@@ -25,7 +27,7 @@ class ExpertMLP:
     """Weights of all experts of a layer.
 
     Attributes:
-        gate_up: ``[experts, 2 * n, k]``, the rows of the gate first, or one weight for each expert.
+        gate_up: ``[experts, 2 * n, k]``, the rows of the gate first; plain, packed, or one weight for each expert.
         down: ``[experts, k, n]``, likewise.
         activation: non-linearity of the gate.
         gate_up_bias: ``[experts, 2 * n]``, added to the products.
@@ -44,8 +46,9 @@ def expert_mlp(
 ) -> torch.Tensor:
     """Apply its experts to each row, and return the sum of their weighted outputs, plus ``residual``.
 
-    For few rows, kernels read the weights of the chosen experts only, each once. More rows choose nearly all experts
-    anyway. Wherever this is captured in a CUDA graph, the host does not wait for the choice.
+    For few rows, kernels read the weights of the chosen experts only, each once; packed ones once for each
+    ``MAX_PACKED_EXPERT_ROWS``. More rows choose nearly all experts anyway. Wherever this is captured in a CUDA graph,
+    the host does not wait for the choice.
 
     Args:
         x: ``[rows, k]``.
@@ -56,6 +59,8 @@ def expert_mlp(
     Returns:
         ``[rows, k]``, of the dtype of ``x``.
     """
+    if _fits_packed_kernels(x, choice.experts, mlp, residual) and avoids_waiting(x):
+        return _packed_expert_mlp_cuda(x, choice, mlp, residual)
     if _fits_kernels(x, choice.experts, mlp, residual):
         if len(x) <= cuda.module.MAX_EXPERT_ROWS:
             return _expert_mlp_cuda(x, choice, mlp, residual)
@@ -120,35 +125,71 @@ def _fits_kernels(x: torch.Tensor, experts: torch.Tensor, mlp: ExpertMLP, residu
     return kernels_take(len(matrices[0]), experts.shape[1])
 
 
+def _fits_packed_kernels(x: torch.Tensor, experts: torch.Tensor, mlp: ExpertMLP, residual: torch.Tensor | None) -> bool:
+    if not isinstance(mlp.gate_up, StackedWeight) or not isinstance(mlp.down, StackedWeight):
+        return False
+    if not len(x) or not mlp.activation.compiled or mlp.gate_up.outputs % (2 * TILE):
+        return False
+    given = (x, mlp.gate_up_bias, mlp.down_bias, residual)
+    return cuda.takes(*given) and mlp.down.whole.records.is_cuda and kernels_take(len(mlp.down), experts.shape[1])
+
+
 def _expert_mlp_cuda(
     x: torch.Tensor, choice: ExpertChoice, mlp: ExpertMLP, residual: torch.Tensor | None
 ) -> torch.Tensor:
     out = torch.empty_like(x, memory_format=torch.contiguous_format)
     gate_up, down = cast(torch.Tensor, mlp.gate_up), cast(torch.Tensor, mlp.down)
-    count, size, width = down.shape
-    inner = x.new_empty(choice.experts.numel(), width)
+    inner = x.new_empty(choice.experts.numel(), down.shape[2])
+    given = _arguments(x, choice, mlp, residual, inner, out)
     with torch.cuda.device(x.device):
-        cuda.module.expert_mlp(
-            x=cuda.address(x),
-            experts=cuda.address(choice.experts),
-            weights=cuda.address(choice.weights),
-            gate_up=cuda.address(gate_up),
-            gate_up_bias=cuda.address(mlp.gate_up_bias),
-            down=cuda.address(down),
-            down_bias=cuda.address(mlp.down_bias),
-            residual=cuda.address(residual),
-            inner=cuda.address(inner),
-            out=cuda.address(out),
-            x_stride=x.stride(0),
-            residual_stride=0 if residual is None else residual.stride(0),
-            out_stride=out.stride(0),
-            rows=len(x),
-            count=count,
-            chosen=choice.experts.shape[1],
-            size=size,
-            width=width,
-            activation=mlp.activation.value,
-            dtype=cuda.DTYPES[x.dtype],
-            stream=cuda.stream(x),
-        )
+        cuda.module.expert_mlp(gate_up=cuda.address(gate_up), down=cuda.address(down), **given)
     return out
+
+
+def _packed_expert_mlp_cuda(
+    x: torch.Tensor, choice: ExpertChoice, mlp: ExpertMLP, residual: torch.Tensor | None
+) -> torch.Tensor:
+    out = torch.empty_like(x, memory_format=torch.contiguous_format)
+    gate_up, down = cast(StackedWeight, mlp.gate_up).whole, cast(StackedWeight, mlp.down).whole
+    step = cuda.module.MAX_PACKED_EXPERT_ROWS
+    inner = x.new_empty(min(step, len(x)) * choice.experts.shape[1], down.inputs)
+    with torch.cuda.device(x.device):
+        for start in range(0, len(x), step):
+            rows = slice(start, start + step)
+            own = ExpertChoice(choice.experts[rows], choice.weights[rows])
+            rest = None if residual is None else residual[rows]
+            given = _arguments(x[rows], own, mlp, rest, inner, out[rows])
+            cuda.module.packed_expert_mlp(gate_up=gate_up.view(), down=down.view(), **given)
+    return out
+
+
+def _arguments(
+    x: torch.Tensor,
+    choice: ExpertChoice,
+    mlp: ExpertMLP,
+    residual: torch.Tensor | None,
+    inner: torch.Tensor,
+    out: torch.Tensor,
+) -> dict[str, Any]:
+    """Return the arguments of a kernel, but for the weights; ``inner`` has room for the inner features of all picks."""
+    return {
+        "x": cuda.address(x),
+        "experts": cuda.address(choice.experts),
+        "weights": cuda.address(choice.weights),
+        "gate_up_bias": cuda.address(mlp.gate_up_bias),
+        "down_bias": cuda.address(mlp.down_bias),
+        "residual": cuda.address(residual),
+        "inner": cuda.address(inner),
+        "out": cuda.address(out),
+        "x_stride": x.stride(0),
+        "residual_stride": 0 if residual is None else residual.stride(0),
+        "out_stride": out.stride(0),
+        "rows": len(x),
+        "count": len(mlp.down),
+        "chosen": choice.experts.shape[1],
+        "size": x.shape[1],
+        "width": inner.shape[1],
+        "activation": mlp.activation.value,
+        "dtype": cuda.DTYPES[x.dtype],
+        "stream": cuda.stream(x),
+    }

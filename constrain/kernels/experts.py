@@ -9,9 +9,10 @@ import torch
 from constrain.kernels.activation import Activation, gated_activation
 from constrain.kernels.linear import gated_linear, linear
 from constrain.kernels.weights.packed import Weight
+from constrain.kernels.weights.stacked import StackedWeight
 
-ExpertWeight = torch.Tensor | Sequence[Weight]
-"""Weights of the same projections of every expert: ``[experts, n, k]``, or one for each expert."""
+ExpertWeight = torch.Tensor | StackedWeight | Sequence[Weight]
+"""Weights of the same projections of every expert: ``[experts, n, k]``, plain or packed, or one for each expert."""
 
 
 # On a GPU, with more rows it pays to wait for the choice.
@@ -32,7 +33,7 @@ def expert_linear(
 
     Args:
         x: ``[rows, chosen, k]``, or ``[rows, 1, k]`` for the same input of all experts of a row.
-        weight: ``[experts, n, k]``, or one weight ``[n, k]`` for each expert.
+        weight: ``[experts, n, k]``, or a weight ``[n, k]`` of each expert.
         experts: int64 ``[rows, chosen]``.
         bias: ``[experts, n]``.
         activation: applied to the result as :func:`constrain.kernels.gated_activation` does, which halves ``n``.
@@ -40,7 +41,7 @@ def expert_linear(
     Returns:
         ``[rows, chosen, n]``.
     """
-    if isinstance(weight, torch.Tensor) and avoids_waiting(x):
+    if isinstance(weight, (torch.Tensor, StackedWeight)) and avoids_waiting(x):
         y = expert_linear_static(x, weight, experts)
         y = y if bias is None else y.add_(bias[experts])
         return y if activation is None else gated_activation(y, activation)
@@ -77,7 +78,7 @@ def avoids_waiting(x: torch.Tensor) -> bool:
     return x.is_cuda and (len(x) <= _FEW_ROWS or torch.cuda.is_current_stream_capturing())
 
 
-def expert_linear_static(x: torch.Tensor, weight: torch.Tensor, experts: torch.Tensor) -> torch.Tensor:
+def expert_linear_static(x: torch.Tensor, weight: torch.Tensor | StackedWeight, experts: torch.Tensor) -> torch.Tensor:
     """Multiply in shapes that do not depend on the choice: with copies of the chosen weights, or with all of them.
 
     Arguments and result are those of :func:`expert_linear`.
@@ -85,9 +86,17 @@ def expert_linear_static(x: torch.Tensor, weight: torch.Tensor, experts: torch.T
     rows, chosen = experts.shape
     if experts.numel() < len(weight):
         given = x.expand(rows, chosen, -1).reshape(rows * chosen, 1, -1)
-        return torch.bmm(given, weight[experts.flatten()].transpose(1, 2)).view(rows, chosen, -1)
+        return torch.bmm(given, _dense(weight, experts.flatten(), x).transpose(1, 2)).view(rows, chosen, -1)
+    matrices = _dense(weight, None, x).transpose(1, 2)
     if x.shape[1] > 1:
-        own = torch.bmm(x.reshape(1, rows * chosen, -1).expand(len(weight), -1, -1), weight.transpose(1, 2))
+        own = torch.bmm(x.reshape(1, rows * chosen, -1).expand(len(weight), -1, -1), matrices)
         return own[experts.flatten(), torch.arange(rows * chosen, device=x.device)].view(rows, chosen, -1)
-    shared = torch.bmm(x.transpose(0, 1).expand(len(weight), -1, -1), weight.transpose(1, 2))
+    shared = torch.bmm(x.transpose(0, 1).expand(len(weight), -1, -1), matrices)
     return shared[experts, torch.arange(rows, device=x.device).unsqueeze(1)]
+
+
+def _dense(weight: torch.Tensor | StackedWeight, experts: torch.Tensor | None, x: torch.Tensor) -> torch.Tensor:
+    """Return the plain weights of some experts, or of all."""
+    if isinstance(weight, StackedWeight):
+        return weight.dequantized(experts, x.dtype)
+    return weight if experts is None else weight[experts]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import astuple, dataclass
 from typing import Literal, Protocol
 
+from constrain.kernels import RecordForm
 from constrain.model.architecture import Architecture, KeyPrefix
 from constrain.model.expert_config import ExpertConfig
 from constrain.model.latent_config import LatentConfig
@@ -56,6 +57,7 @@ class ExpertLinearLayout:
         stacked: name of the tensor if the file has one for all experts.
         bias: name of the tensor of all biases, if there are any.
         transposed, alternating: form of the stacked tensor, see :class:`constrain.model.traits.StackedNames`.
+        records: form of the records of every expert if a GPU takes them packed, else ``None``.
     """
 
     experts: tuple[LinearLayout, ...]
@@ -63,6 +65,7 @@ class ExpertLinearLayout:
     bias: str | None = None
     transposed: bool = False
     alternating: bool = False
+    records: RecordForm | None = None
 
     @property
     def shape(self) -> Shape:

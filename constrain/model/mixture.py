@@ -15,17 +15,20 @@ from constrain.kernels import (
     GroupedWeight,
     LowRankUpdate,
     Routing,
+    StackedWeight,
+    Weight,
     expert_linear,
     expert_mlp,
     gated_activation,
     multiplies_packed,
     route,
+    stacks,
     weighted_sum,
 )
 from constrain.model.devices import first_device
 from constrain.model.forward_context import Adapter, ForwardContext
 from constrain.model.layout import ExpertLinearLayout, LayerLayout, LinearLayout, MixtureLayout
-from constrain.model.modules import HalfLayer, Inner, Linear, RMSNorm, copy_rows, load_plain, load_weight, make_mlp
+from constrain.model.modules import HalfLayer, Inner, Linear, RMSNorm, copy_rows, load_weight, make_mlp
 from constrain.model.tensor_reader import TensorSource
 
 
@@ -49,7 +52,7 @@ class ExpertLinear:
     """The same projections of every expert, with their adapters.
 
     Attributes:
-        weight: ``[experts, n, k]``, or one for each expert if the files hold them in a form that stays so.
+        weight: ``[experts, n, k]``, plain, or packed in one tensor; on a CPU one packed weight for each expert.
         bias: ``[experts, n]``, if there is one.
     """
 
@@ -63,7 +66,7 @@ class ExpertLinear:
     def weights(self) -> Iterator[tuple[list[str], int]]:
         """See :meth:`constrain.model.modules.Module.weights`."""
         experts, rows, inputs = self.layout.shape
-        if _dequantises(first_device()):
+        if not self._stays_packed(first_device()):
             # Without names, the memory is that of plain weights.
             yield [], experts * rows * inputs
         elif self.layout.stacked:
@@ -81,10 +84,8 @@ class ExpertLinear:
 
     def load(self, source: TensorSource, device: torch.device, dtype: torch.dtype) -> None:
         """See :meth:`constrain.model.modules.Module.load`."""
-        if self.layout.stacked:
-            self.weight = self._load_stacked(source, self.layout.stacked, device, dtype)
-        else:
-            self._load_each(source, device, dtype)
+        weight = self._load_packed(source, device, dtype) if self._stays_packed(device) else None
+        self.weight = self._load_plain(source, device, dtype) if weight is None else weight
         if self.layout.bias:
             bias = torch.empty(self.layout.shape[:2], dtype=dtype, device=device)
             source.copy(self.layout.bias, bias)
@@ -92,14 +93,47 @@ class ExpertLinear:
         for number, expert in enumerate(self._experts):
             expert.device, expert.weight = device, self.weight[number]
 
-    def _load_stacked(self, source: TensorSource, key: str, device: torch.device, dtype: torch.dtype) -> ExpertWeight:
-        if multiplies_packed(device, dtype) and not _dequantises(device):
-            packed = source.packed_experts(key, self.layout.stored_shape)
-            if packed is not None:
-                return [self._ordered_rows(weight).prepared(dtype) for weight in packed]
-        stored = torch.empty(self.layout.stored_shape, dtype=dtype, device=device)
-        source.copy(key, stored)
-        return self._ordered(stored.transpose(1, 2) if self.layout.transposed else stored)
+    def _stays_packed(self, device: torch.device) -> bool:
+        """Whether packed weights stay so, unless an expert turns out to be stored in another form."""
+        records, rows = self.layout.records, self.layout.experts[0].outputs
+        # A step that is one graph has all experts in one tensor.
+        return device.type != "cuda" or (records is not None and all(stacks(records, each) for each in rows))
+
+    def _load_packed(self, source: TensorSource, device: torch.device, dtype: torch.dtype) -> ExpertWeight | None:
+        """Load the weights packed; ``None`` if they are not stored so, or the device cannot multiply them together."""
+        if not multiplies_packed(device, dtype):
+            return None
+        each = self._packed_experts(source, device, dtype)
+        if each is None:
+            return None
+        return StackedWeight.of(each, len(self._experts)) if device.type == "cuda" else tuple(each)
+
+    def _packed_experts(
+        self, source: TensorSource, device: torch.device, dtype: torch.dtype
+    ) -> Iterator[Weight] | None:
+        """Return the weights of the experts, one loaded after the other; ``None`` if the first is not packed."""
+        _, rows, inputs = self.layout.shape
+        if self.layout.stacked:
+            stored = source.packed_experts(self.layout.stacked, self.layout.stored_shape)
+            if stored is None:
+                return None
+            return (self._ordered_rows(weight).to(device).prepared(dtype) for weight in stored)
+        parts = [dict(expert.parts()) for expert in self.layout.experts]
+        key, count = next(iter(parts[0].items()))
+        if source.packed(f"{key}.weight", (count, inputs), device) is None:
+            return None
+        return (load_weight(source, each, rows, inputs, dtype, device) for each in parts)
+
+    def _load_plain(self, source: TensorSource, device: torch.device, dtype: torch.dtype) -> torch.Tensor:
+        """Load the weights of all experts, dequantised."""
+        if self.layout.stacked:
+            stored = torch.empty(self.layout.stored_shape, dtype=dtype, device=device)
+            source.copy(self.layout.stacked, stored)
+            return self._ordered(stored.transpose(1, 2) if self.layout.transposed else stored)
+        weight = torch.empty(self.layout.shape, dtype=dtype, device=device)
+        for number, expert in enumerate(self.layout.experts):
+            copy_rows(source, dict(expert.parts()), weight[number])
+        return weight
 
     def _ordered_rows(self, weight: GroupedWeight) -> GroupedWeight:
         """:meth:`_ordered` for the weight of one expert."""
@@ -111,17 +145,6 @@ class ExpertLinear:
         if self.layout.alternating:
             stored = torch.cat((stored[:, ::2], stored[:, 1::2]), dim=1)
         return stored.contiguous()
-
-    def _load_each(self, source: TensorSource, device: torch.device, dtype: torch.dtype) -> None:
-        _, rows, inputs = self.layout.shape
-        parts = [dict(expert.parts()) for expert in self.layout.experts]
-        load = load_plain if _dequantises(device) else load_weight
-        first = load(source, parts[0], rows, inputs, dtype, device)
-        if isinstance(first, torch.Tensor):
-            self.weight = _stacked(source, first, parts)
-        else:
-            others = (load_weight(source, each, rows, inputs, dtype, device) for each in parts[1:])
-            self.weight = (first, *others)
 
     def forward(
         self,
@@ -166,20 +189,6 @@ class ExpertLinear:
         return all_down, all_up
 
 
-def _dequantises(device: torch.device) -> bool:
-    """Whether a device takes experts as plain weights only: a step that is one graph has them in one tensor."""
-    return device.type == "cuda"
-
-
-def _stacked(source: TensorSource, first: torch.Tensor, parts: list[dict[str, int]]) -> torch.Tensor:
-    """Return the weights of all experts, of which the first is loaded."""
-    weight = first.new_empty(len(parts), *first.shape)
-    weight[0] = first
-    for number, each in enumerate(parts[1:], 1):
-        copy_rows(source, each, weight[number])
-    return weight
-
-
 class Mixture(HalfLayer):
     """Norm, mixture of experts, and residual sum."""
 
@@ -220,7 +229,8 @@ class Mixture(HalfLayer):
             self.correction = torch.empty(self.layout.router.outputs, device=self.device)
             source.copy(self.layout.correction, self.correction)
         # The product with separate weights asks the host which experts were chosen.
-        self.capturable = all(isinstance(part.weight, torch.Tensor) for part in (self.gate_up, self.down))
+        weights = (self.gate_up.weight, self.down.weight)
+        self.capturable = all(isinstance(weight, (torch.Tensor, StackedWeight)) for weight in weights)
 
     def forward(self, x: torch.Tensor, context: ForwardContext) -> torch.Tensor:
         if self.weighted_inputs or self.gate_up.is_adapted(context) or self.down.is_adapted(context):

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from constrain.errors import WeightsError
-from constrain.model.layout import LayerLayout, LinearLayout, MixtureLayout, MLPLayout, ModelLayout
+from constrain.model.layout import ExpertLinearLayout, LayerLayout, LinearLayout, MixtureLayout, MLPLayout, ModelLayout
 from constrain.model.tensor_files import TensorFiles
 
 _log = logging.getLogger(__name__)
@@ -32,8 +32,9 @@ def _layer(layer: LayerLayout, files: TensorFiles) -> LayerLayout:
     inner = layer.feed_forward
     if isinstance(inner, MLPLayout):
         inner = _mlp(inner, files)
-    elif isinstance(inner, MixtureLayout) and inner.shared:
-        inner = replace(inner, shared=_mlp(inner.shared, files))
+    elif isinstance(inner, MixtureLayout):
+        shared = _mlp(inner.shared, files) if inner.shared else None
+        inner = replace(inner, gate_up=_experts(inner.gate_up, files), down=_experts(inner.down, files), shared=shared)
     return replace(layer, qkv=_linear(layer.qkv, files), feed_forward=inner)
 
 
@@ -45,6 +46,18 @@ def _linear(linear: LinearLayout, files: TensorFiles) -> LinearLayout:
     if linear.fused and f"{linear.fused}.weight" not in files and f"{linear.keys[0]}.weight" in files:
         return replace(linear, apart=True)
     return linear
+
+
+def _experts(linear: ExpertLinearLayout, files: TensorFiles) -> ExpertLinearLayout:
+    """The first expert decides; one that differs from it is found when it is loaded."""
+    tensors = [(linear.stacked, linear.stored_shape)] if linear.stacked else [*linear.experts[0].tensors()]
+    tensors = [(key, shape) for key, shape in tensors if not key.endswith(".bias")]
+    if any(key not in files.quantized for key, _ in tensors):
+        return linear
+    for key, shape in tensors:
+        files.require(key, shape)
+    stored = [files.quantized[key] for key, _ in tensors]
+    return linear if any(each.order_bytes for each in stored) else replace(linear, records=stored[0].records)
 
 
 def check_unused(files: TensorFiles, layout: ModelLayout, architecture: str, multimodal: bool) -> None:

@@ -10,7 +10,6 @@
 #include "cuda/attention.cuh"
 #include "cuda/bandwidth.cuh"
 #include "cuda/bitmask.cuh"
-#include "cuda/experts/experts.cuh"
 #include "cuda/gather.cuh"
 #include "cuda/linear/product.cuh"
 #include "cuda/norm.cuh"
@@ -32,12 +31,6 @@ KVFormat kv_format(const std::string& name) {
   if (name == "group8") return KVFormat::group8;
   if (name == "group4") return KVFormat::group4;
   throw std::invalid_argument("unknown format of keys and values " + name);
-}
-
-Scoring scoring(const std::string& name) {
-  if (name == "softmax") return Scoring::softmax;
-  if (name == "sigmoid") return Scoring::sigmoid;
-  throw std::invalid_argument("unknown scoring " + name);
 }
 
 void bind_bitmask(py::module_& m) {
@@ -156,56 +149,6 @@ void bind_products(py::module_& m) {
       py::kw_only(), arg("base"), arg("residual"), arg("out"), arg("residual_stride"), arg("rows"), arg("inputs"),
       arg("outputs"), arg("gated"), arg("activation"), arg("dtype"), arg("update"), arg("stream"),
       "Queue base + projected @ up.T + residual, or the gated activation of the sum.");
-}
-
-void bind_experts(py::module_& m) {
-  m.attr("MAX_EXPERTS") = kMaxExperts;
-  m.attr("MAX_CHOSEN_EXPERTS") = kMaxChosen;
-  m.attr("MAX_EXPERT_ROWS") = kMaxExpertRows;
-  m.def(
-      "route",
-      [](Address logits, Address correction, Address experts, Address weights, int64_t stride, int rows, int count,
-         int chosen, const std::string& score, bool normalised, float scale, const std::string& dtype, Address stream) {
-        route(
-            Routing{data(logits), pointer<const float>(correction), pointer<int64_t>(experts), pointer<float>(weights),
-                    stride, rows, count, chosen, scoring(score), normalised, scale, float_type(dtype)},
-            stream_of(stream));
-      },
-      py::kw_only(), arg("logits"), arg("correction"), arg("experts"), arg("weights"), arg("stride"), arg("rows"),
-      arg("count"), arg("chosen"), arg("scoring"), arg("normalised"), arg("scale"), arg("dtype"), arg("stream"),
-      "Queue the choice of experts for each row.");
-  m.def(
-      "expert_mlp",
-      [](Address x, Address experts, Address weights, Address gate_up, Address gate_up_bias, Address down,
-         Address down_bias, Address residual, Address inner, Address out, int64_t x_stride, int64_t residual_stride,
-         int64_t out_stride, int rows, int count, int chosen, int size, int width, const std::string& activation,
-         const std::string& dtype, Address stream) {
-        expert_mlp(ExpertMlp{data(x),
-                             pointer<const int64_t>(experts),
-                             pointer<const float>(weights),
-                             data(gate_up),
-                             data(gate_up_bias),
-                             data(down),
-                             data(down_bias),
-                             data(residual),
-                             data(inner),
-                             data(out),
-                             x_stride,
-                             residual_stride,
-                             out_stride,
-                             rows,
-                             count,
-                             chosen,
-                             size,
-                             width,
-                             gate(activation),
-                             float_type(dtype)},
-                   stream_of(stream));
-      },
-      py::kw_only(), arg("x"), arg("experts"), arg("weights"), arg("gate_up"), arg("gate_up_bias"), arg("down"),
-      arg("down_bias"), arg("residual"), arg("inner"), arg("out"), arg("x_stride"), arg("residual_stride"),
-      arg("out_stride"), arg("rows"), arg("count"), arg("chosen"), arg("size"), arg("width"), arg("activation"),
-      arg("dtype"), arg("stream"), "Queue the weighted sum of the MLPs of each row's experts, and a residual.");
 }
 
 void bind_attention(py::module_& m) {

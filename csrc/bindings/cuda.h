@@ -43,6 +43,9 @@ inline Gate gate(const std::string& name) {
 // Adds the products with packed weights to the module.
 void bind_packed(pybind11::module_& m);
 
+// Adds mixtures of experts.
+void bind_experts(pybind11::module_& m);
+
 // Adds the sums over several GPUs.
 void bind_peers(pybind11::module_& m);
 

@@ -33,7 +33,9 @@ from constrain.kernels import (
     RowNorm,
     SamplingTensors,
     Scoring,
+    StackedWeight,
     StepTokens,
+    TensorCoreWeight,
     TokenPages,
     TopTokens,
     TruncatedFloat,
@@ -57,10 +59,10 @@ from constrain.kernels import (
     rms_norm,
     route,
     sample,
+    stacks,
 )
 from constrain.kernels.gather import gathered
-from constrain.kernels.weights.fragments import BITS
-from constrain.kernels.weights.tensor_core import TensorCoreWeight
+from constrain.kernels.weights.fragments import BITS, RecordForm
 
 HALVES = torch.float16, torch.bfloat16
 # Lengths below and at the borders of tiles and pages; 0 is idle.
@@ -154,6 +156,24 @@ def experts() -> None:
             expert_mlp(x, choice, ExpertMLP(gate_up, down, Activation.SILU))
             choice = route(logits, Routing(chosen, Scoring.SIGMOID), torch.randn(count))
             expert_mlp(x, choice, ExpertMLP(gate_up, down, Activation.CLAMPED_SWIGLU, *biases), x)
+
+
+def packed_experts() -> None:
+    """With experts in each form that kernels take, for few rows and for more."""
+    for dtype, kind, size, zeros in product(HALVES, BITS, (32, 128), (False, True)):
+        form = RecordForm(kind, size, torch.float16, zeros)
+        if not stacks(form, 32) or (kind == "scaled_float4") > (size == 128 and not zeros):
+            continue
+        gate_up, down = (_random_stack(form, 4, *shape, dtype) for shape in ((64, 128), (128, 32)))
+        x = torch.randn(9, 128).to(dtype)
+        for rows in (1, 9):
+            choice = route(torch.randn(rows, 4).to(dtype), Routing(2))
+            expert_mlp(x[:rows], choice, ExpertMLP(gate_up, down, Activation.SILU), x[:rows])
+
+
+def _random_stack(form: RecordForm, count: int, outputs: int, inputs: int, dtype: torch.dtype) -> StackedWeight:
+    records = torch.zeros(count * outputs // 16, -(-inputs // 128), form.bytes, dtype=torch.uint8)
+    return StackedWeight(TensorCoreWeight(records, form, count * outputs, inputs, dtype), count)
 
 
 def attend(
@@ -277,6 +297,7 @@ def launch_all() -> None:
             updates,
             packed_products,
             experts,
+            packed_experts,
             gathers,
             attentions,
             sampling,

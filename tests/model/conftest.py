@@ -109,6 +109,11 @@ def llama_wide(copy_of: Callable[[str], FolderCopy]) -> FolderCopy:
 
 
 @pytest.fixture
+def mixtral_wide(copy_of: Callable[[str], FolderCopy]) -> FolderCopy:
+    return copy_of("mixtral_wide")
+
+
+@pytest.fixture
 def gpt_oss_wide(copy_of: Callable[[str], FolderCopy]) -> FolderCopy:
     return copy_of("gpt_oss_wide")
 

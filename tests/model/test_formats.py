@@ -24,6 +24,7 @@ from quantized_models import (
     load_plain,
     matrices,
     quantise,
+    store_experts,
     weight_of,
 )
 from quantized_weights import (
@@ -324,18 +325,6 @@ def test_projections_may_be_stored_apart(
     found = model.forward(ids, loras=lora)
     expected = load_plain(copy, plain)
     assert_same(found, expected.forward(ids, loras=ExLlamaV2Lora.from_directory(expected, tmp_path)))
-
-
-def store_experts(copy: Any) -> dict[str, torch.Tensor]:
-    """Replace the experts of a gpt-oss by random ones in MXFP4, and return these, dequantised."""
-    plain, writer = {}, Writer()
-    for key in [key for key, tensor in copy.tensors.items() if "experts" in key and tensor.ndim == 3]:
-        experts, inputs, outputs = copy.tensors.pop(key).shape
-        written = mxfp4_experts(writer, experts, outputs, inputs)
-        copy.tensors |= {f"{key}_{part}": tensor for part, tensor in written.parts.items()}
-        plain[key] = written.dense
-    copy.config["quantization_config"] = {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}
-    return plain
 
 
 @pytest.mark.parametrize("kept", [True, False])

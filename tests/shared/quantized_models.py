@@ -17,6 +17,7 @@ from quantized_weights import (
     gptq,
     int_quantized,
     mxfp4,
+    mxfp4_experts,
     mxfp8,
     nvfp4,
     pack_quantized,
@@ -146,3 +147,15 @@ def load_plain(copy: Any, plain: dict[str, torch.Tensor], **settings: Any) -> Ex
 
 def weight_of(model: ExLlamaV2, key: str) -> Any:
     return model.modules_dict[key].weight  # type: ignore[attr-defined]
+
+
+def store_experts(copy: Any) -> dict[str, torch.Tensor]:
+    """Replace the experts of a gpt-oss by random ones in MXFP4, and return these, dequantised."""
+    plain, writer = {}, Writer()
+    for key in [key for key, tensor in copy.tensors.items() if "experts" in key and tensor.ndim == 3]:
+        experts, inputs, outputs = copy.tensors.pop(key).shape
+        written = mxfp4_experts(writer, experts, outputs, inputs)
+        copy.tensors |= {f"{key}_{part}": tensor for part, tensor in written.parts.items()}
+        plain[key] = written.dense
+    copy.config["quantization_config"] = {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}
+    return plain

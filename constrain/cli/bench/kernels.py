@@ -78,8 +78,13 @@ def measure_kernels(shape: str, output: Path | None) -> None:
     help="Sequences at a time; give the option once for each number.",
 )
 @click.option("--steps", type=click.IntRange(min=1, max=256), default=64, show_default=True, help="Steps of a run.")
+@click.option(
+    "--form",
+    type=click.Choice(["int4", "int8", "fp8", "mxfp4", "nvfp4"]),
+    help="Form in which the weights stay packed; by default they are in bfloat16.",
+)
 @json_option
-def measure_experts(shape: str, batches: tuple[int, ...], steps: int, output: Path | None) -> None:
+def measure_experts(shape: str, batches: tuple[int, ...], steps: int, form: str | None, output: Path | None) -> None:
     """Measure a mixture of experts, with random weights.
 
     Times the experts of a layer alone, with kernels and in torch, and decode steps of models of a few layers; from the
@@ -88,9 +93,9 @@ def measure_experts(shape: str, batches: tuple[int, ...], steps: int, output: Pa
     from constrain.bench import experts
 
     require_gpu()
-    figures = experts.measure_experts(MIXTURES[shape], batches, steps) | {"shape": shape}
+    figures = experts.measure_experts(MIXTURES[shape], batches, steps, form) | {"shape": shape}
     write_figures(figures, output)
-    title = f"{shape}, {figures['device']}, reads {figures['read_bandwidth'] / 1e12:.2f} TB/s"
+    title = f"{shape}, {figures['form']}, {figures['device']}, reads {figures['read_bandwidth'] / 1e12:.2f} TB/s"
     table = Table(Column("", no_wrap=True), "batch", "experts", "µs", "% of read limit", "torch µs", title=title)
     for found in figures["layer"]:
         _time_row(table, "experts", found, found["seconds"], found["share_of_read_limit"], found["torch_seconds"])

@@ -22,6 +22,7 @@ from constrain.kernels.weights.int8 import Int8Weight
 from constrain.kernels.weights.interleaved import InterleavedWeight, fills_words
 from constrain.kernels.weights.joined import JoinedWeight, join_weights
 from constrain.kernels.weights.packed import PackedWeight, Weight
+from constrain.kernels.weights.stacked import StackedWeight, stacks
 from constrain.kernels.weights.tensor_core import PIECE, TensorCoreWeight
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "JoinedWeight",
     "PackedWeight",
     "RecordForm",
+    "StackedWeight",
     "TensorCoreWeight",
     "Weight",
     "fills_words",
@@ -51,4 +53,5 @@ __all__ = [
     "multiplies_packed",
     "record_codes",
     "scaled_form",
+    "stacks",
 ]

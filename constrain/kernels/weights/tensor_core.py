@@ -214,6 +214,10 @@ class TensorCoreWeight(PackedWeight):
                 )
         return out
 
+    def view(self) -> Any:
+        """Describe this weight to the kernels."""
+        return self._view(self.records, self.outputs)
+
     def _view(self, records: torch.Tensor, outputs: int) -> Any:
         """Describe records to the kernels."""
         return cuda.module.PackedWeight(
@@ -234,5 +238,5 @@ class TensorCoreWeight(PackedWeight):
         activation: Activation | None,
         norm: RowNorm | None,
     ) -> torch.Tensor:
-        kernel, weight = cuda.module.packed_product, self._view(self.records, self.outputs)
-        return queue_product(kernel, x, self.outputs, bias, residual, activation, norm, weight=weight)
+        kernel = cuda.module.packed_product
+        return queue_product(kernel, x, self.outputs, bias, residual, activation, norm, weight=self.view())

@@ -208,6 +208,10 @@ class StackedFloat4(StoredWeight):
         return experts, 2 * groups * width, outputs
 
     @property
+    def records(self) -> RecordForm | None:
+        return find_form(record_codes(FLOAT4), 32, self.shape[1], torch.bfloat16, zeros=False)
+
+    @property
     def row_bytes(self) -> int:
         return self.shape[1] // 2 + 2 * self.parts["scales"].shape[2]
 

@@ -43,7 +43,7 @@ class ChosenExperts {
  private:
   // Lists the chosen experts and the first pick of each, with one sum for both: that of picks in the lower 16 bits.
   __device__ __forceinline__ void list(int count) {
-    static_assert(kMaxExpertRows * kMaxChosen < 1 << 16);
+    static_assert(kMaxPackedExpertRows * kMaxChosen < 1 << 16);
     const int lane = threadIdx.x;
     int before = 0;
     for (int start = 0; start < count; start += kWarp) {

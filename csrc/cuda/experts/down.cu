@@ -1,6 +1,7 @@
 #include <cstdint>
 
 #include "cuda/experts/chosen.cuh"
+#include "cuda/experts/expert_outputs.cuh"
 #include "cuda/experts/expert_tiles.cuh"
 #include "cuda/experts/experts.cuh"
 #include "cuda/launch.cuh"
@@ -9,27 +10,6 @@ namespace constrain::cuda {
 namespace {
 
 constexpr const char* kName = "expert_down";
-
-// The biases of a row's experts, times their weights.
-template <typename T>
-__device__ __forceinline__ float bias_sum(const ExpertMlp& p, int row, int output) {
-  float sum = 0;
-  for (int j = row * p.chosen; j < (row + 1) * p.chosen; ++j)
-    sum += p.weights[j] * to_float(static_cast<const T*>(p.down_bias)[p.experts[j] * p.size + output]);
-  return sum;
-}
-
-template <typename T, int kGroups>
-__device__ __forceinline__ void write_sum(const ExpertMlp& p, const ExpertSums<1, kGroups>& sums, int first) {
-  const int i = threadIdx.x % kTile, output = first + i;
-  if (output >= p.size) return;
-  for (int row = threadIdx.x / kTile; row < p.rows; row += kProductThreads / kTile) {
-    float value = sums.product(0, i, row);
-    if (p.down_bias) value += bias_sum<T>(p, row, output);
-    if (p.residual) value += to_float(static_cast<const T*>(p.residual)[row * p.residual_stride + output]);
-    static_cast<T*>(p.out)[row * p.out_stride + output] = from_float<T>(value);
-  }
-}
 
 // A block computes 16 outputs of all rows, as one sum over the chosen experts, whose weights `inner` has been
 // multiplied by. The preceding kernel has waited for the choice of experts before this one begins, so it can be read at

@@ -9,14 +9,13 @@
 
 #include "cuda/async_copy.cuh"
 #include "cuda/experts/chosen.cuh"
+#include "cuda/experts/expert_outputs.cuh"
 #include "cuda/experts/experts.cuh"
 #include "cuda/linear/tile_product.cuh"
 #include "cuda/mma.cuh"
 #include "cuda/reduce.cuh"
 
 namespace constrain::cuda {
-
-constexpr int kRowGroup = 8;  // rows of x in a tensor core's product
 
 // Operands of a block: `x`, with a row for each token or for each pick, and kTile rows, from `first` on, of the one or
 // two (height, inputs) matrices of each expert that is listed from `begin` to `end`.
@@ -29,20 +28,6 @@ struct ExpertSpan {
   int first;
   int begin;
   int end;
-};
-
-// Sums of the warps of a block, in shared memory.
-template <int kMatrices, int kGroups>
-struct ExpertSums {
-  float products[kMatrices][kProductWarps][kGroups * kRowGroup][kTile];
-
-  // The product of a row of a matrix and a row of x.
-  __device__ __forceinline__ float product(int matrix, int i, int row) const {
-    float all = 0;
-#pragma unroll
-    for (int w = 0; w < kProductWarps; ++w) all += products[matrix][w][row][i];
-    return all;
-  }
 };
 
 // As in TileProduct, the warps take turns at spans of the inputs, here of one expert after the other; each has a ring

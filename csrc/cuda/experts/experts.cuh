@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "cuda/activation.cuh"
+#include "cuda/packed/packed.cuh"
 #include "cuda/types.cuh"
 
 namespace constrain::cuda {
@@ -14,6 +15,7 @@ namespace constrain::cuda {
 constexpr int kMaxExperts = 512;
 constexpr int kMaxChosen = 32;      // experts of a row
 constexpr int kMaxExpertRows = 16;  // with more, nearly all experts are read anyway
+constexpr int kMaxPackedExpertRows = 32;
 
 enum class Scoring { softmax, sigmoid };
 
@@ -66,10 +68,19 @@ struct ExpertMlp {
   FloatType type;
 };
 
+// The same with packed weights of all experts, (count * 2 * width, size) and (count * size, width), in place of
+// `mlp.gate_up` and `mlp.down`. Size and width are multiples of kPackedTile.
+struct PackedExpertMlp {
+  ExpertMlp mlp;
+  PackedWeight gate_up;
+  PackedWeight down;
+};
+
 // All throw std::invalid_argument where the arguments cannot be right, std::runtime_error where CUDA refuses the
 // launch.
 void route(const Routing& p, cudaStream_t stream);
 void expert_mlp(const ExpertMlp& p, cudaStream_t stream);
+void packed_expert_mlp(const PackedExpertMlp& p, cudaStream_t stream);
 
 // The two parts of `expert_mlp`: x to inner, and inner to out.
 void multiply_gate_up(const ExpertMlp& p, cudaStream_t stream);

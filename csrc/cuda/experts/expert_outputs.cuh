@@ -1,0 +1,77 @@
+// Sums of the warps of a block, and what becomes of them: the inputs of `down`, or the outputs of the layer.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "cuda/activation.cuh"
+#include "cuda/experts/chosen.cuh"
+#include "cuda/experts/experts.cuh"
+#include "cuda/linear/tile_product.cuh"
+
+namespace constrain::cuda {
+
+constexpr int kRowGroup = 8;  // rows of x in a tensor core's product
+
+// Sums of the warps of a block, in shared memory.
+template <int kMatrices, int kGroups>
+struct ExpertSums {
+  float products[kMatrices][kProductWarps][kGroups * kRowGroup][kTile];
+
+  // The product of a row of a matrix and a row of x.
+  __device__ __forceinline__ float product(int matrix, int i, int row) const {
+    float all = 0;
+#pragma unroll
+    for (int w = 0; w < kProductWarps; ++w) all += products[matrix][w][row][i];
+    return all;
+  }
+};
+
+__device__ __forceinline__ float weight_of(const ExpertMlp& p, int row, int expert) {
+  int j = 0;
+  while (p.experts[row * p.chosen + j] != expert) ++j;
+  return p.weights[row * p.chosen + j];
+}
+
+// Writes 16 outputs of all rows that have chosen an expert, times their weights.
+template <typename T, int kGroups>
+__device__ __forceinline__ void write_inner(const ExpertMlp& p, const ChosenExperts& chosen,
+                                            const ExpertSums<2, kGroups>& sums, int place, int first) {
+  const int i = threadIdx.x % kTile, output = first + i, expert = chosen.expert(place);
+  if (output >= p.width) return;
+  const uint32_t rows = chosen.rows(place);
+  const auto total = [&](int m, int row) {
+    const float product = sums.product(m, i, row);
+    const auto* bias = static_cast<const T*>(p.gate_up_bias) + (int64_t{expert} * 2 + m) * p.width + output;
+    return p.gate_up_bias ? product + to_float(*bias) : product;
+  };
+  for (int row = threadIdx.x / kTile; row < p.rows; row += kProductThreads / kTile) {
+    if (!(rows >> row & 1)) continue;
+    const float value = gated(total(0, row), total(1, row), p.gate) * weight_of(p, row, expert);
+    static_cast<T*>(p.inner)[int64_t{chosen.pick(place, rows, row)} * p.width + output] = from_float<T>(value);
+  }
+}
+
+// The biases of a row's experts, times their weights.
+template <typename T>
+__device__ __forceinline__ float bias_sum(const ExpertMlp& p, int row, int output) {
+  float sum = 0;
+  for (int j = row * p.chosen; j < (row + 1) * p.chosen; ++j)
+    sum += p.weights[j] * to_float(static_cast<const T*>(p.down_bias)[p.experts[j] * p.size + output]);
+  return sum;
+}
+
+template <typename T, int kGroups>
+__device__ __forceinline__ void write_sum(const ExpertMlp& p, const ExpertSums<1, kGroups>& sums, int first) {
+  const int i = threadIdx.x % kTile, output = first + i;
+  if (output >= p.size) return;
+  for (int row = threadIdx.x / kTile; row < p.rows; row += kProductThreads / kTile) {
+    float value = sums.product(0, i, row);
+    if (p.down_bias) value += bias_sum<T>(p, row, output);
+    if (p.residual) value += to_float(static_cast<const T*>(p.residual)[row * p.residual_stride + output]);
+    static_cast<T*>(p.out)[row * p.out_stride + output] = from_float<T>(value);
+  }
+}
+
+}  // namespace constrain::cuda
