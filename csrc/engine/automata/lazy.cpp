@@ -14,7 +14,7 @@ const StateRow& LazyAutomaton::row(State state) {
     Deadline::check();
     Transitions fresh;
     fill_row(state, fresh);
-    rows_[state] = StateRow::make(fresh, arena_, memory_);
+    rows_[state] = store(fresh);
   }
   return *rows_[state];
 }
@@ -57,11 +57,9 @@ class PrunedAutomaton::Search {
   }
 
   bool leads_to_life(State state) {
-    owner_.fill_raw_row(state, row_);
     const size_t before = edges_.size();
     bool found = false;
-    for (const uint8_t first : RangeStarts(row_)) {
-      const State target = row_[first];
+    for (const State target : owner_.raw_row(state).targets()) {
       if (found || target == kDead) continue;
       const Verdict verdict = owner_.verdict(target);
       found = verdict == Verdict::live;
@@ -89,7 +87,6 @@ class PrunedAutomaton::Search {
   }
 
   PrunedAutomaton& owner_;
-  Transitions row_;
   std::vector<State> met_;
   std::vector<Edge> edges_;
   MemoryShare memory_;  // memory of the edges
@@ -97,8 +94,11 @@ class PrunedAutomaton::Search {
 };
 
 State PrunedAutomaton::start() {
-  const State state = raw_start();
-  return state != kDead && is_live(state) ? state : kDead;
+  if (!start_) {
+    const State state = raw_start();
+    start_ = state != kDead && is_live(state) ? state : kDead;
+  }
+  return *start_;
 }
 
 PrunedAutomaton::Verdict& PrunedAutomaton::verdict(State state) {
@@ -113,8 +113,25 @@ bool PrunedAutomaton::is_live(State state) {
   return verdicts_[state] == Verdict::live;
 }
 
+/// The transitions of a state, also to dead ones: kept for when its row is made.
+const StateRow& PrunedAutomaton::raw_row(State state) {
+  if (state >= raw_rows_.size()) raw_rows_.resize(state + 1);
+  if (!raw_rows_[state]) {
+    Transitions row;
+    fill_raw_row(state, row);
+    raw_rows_[state] = store(row);
+  }
+  return *raw_rows_[state];
+}
+
 void PrunedAutomaton::fill_row(State state, Transitions& row) {
-  fill_raw_row(state, row);
+  if (state < raw_rows_.size() && raw_rows_[state]) {
+    for_each_range(*raw_rows_[state], [&](uint8_t first, uint8_t last, State to) {
+      std::fill(row.begin() + first, row.begin() + last + 1, to);
+    });
+  } else {
+    fill_raw_row(state, row);
+  }
   const RangeStarts firsts(row);
   for (size_t range = 0; range < firsts.count(); ++range) {
     const State target = row[firsts[range]];

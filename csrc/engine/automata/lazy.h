@@ -1,6 +1,7 @@
 // Base classes of lazily built automata: rows made on first use, and searches that prove states live.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "engine/automata/automaton.h"
@@ -19,6 +20,8 @@ class LazyAutomaton : public Automaton {
   virtual void fill_row(State state, Transitions& row) = 0;
 
   MemoryShare memory_;
+
+  const StateRow* store(const Transitions& row) { return StateRow::make(row, arena_, memory_); }
 
  private:
   Arena arena_;
@@ -48,10 +51,13 @@ class PrunedAutomaton : public LazyAutomaton {
   void fill_row(State state, Transitions& row) final;
   bool is_live(State state);
   Verdict& verdict(State state);
+  const StateRow& raw_row(State state);
 
+  std::optional<State> start_;  // once asked for
   std::vector<Verdict> verdicts_;
-  size_t budget_;   // states that searches may enter
-  size_t unspent_;  // ... of which this many are left
+  std::vector<const StateRow*> raw_rows_;  // of states that searches met; null for others
+  size_t budget_;                          // states that searches may enter
+  size_t unspent_;                         // ... of which this many are left
 };
 
 }  // namespace constrain

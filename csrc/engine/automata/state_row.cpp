@@ -6,21 +6,25 @@ namespace constrain {
 
 namespace {
 
-/// Bytes that are compared at once.
+/// Bytes that are compared with the next ones at once.
 constexpr size_t kBlock = 16;
 
 }  // namespace
 
 RangeStarts::RangeStarts(const Transitions& transitions) {
   firsts_[count_++] = 0;
-  for (size_t block = 0; block < transitions.size(); block += kBlock) {
-    State changes = 0;  // most blocks have none
-    for (size_t byte = std::max<size_t>(block, 1); byte < block + kBlock; ++byte)
-      changes |= transitions[byte] ^ transitions[byte - 1];
-    for (size_t byte = std::max<size_t>(block, 1); changes && byte < block + kBlock; ++byte) {
-      if (transitions[byte] != transitions[byte - 1]) firsts_[count_++] = static_cast<uint8_t>(byte);
+  const auto scan = [&](size_t from, size_t end) {
+    for (size_t byte = from; byte < end; ++byte) {
+      if (transitions[byte] != transitions[byte + 1]) firsts_[count_++] = static_cast<uint8_t>(byte + 1);
     }
+  };
+  constexpr size_t kLast = 256 - kBlock;
+  for (size_t block = 0; block < kLast; block += kBlock) {
+    State changes = 0;  // most blocks have none
+    for (size_t byte = block; byte < block + kBlock; ++byte) changes |= transitions[byte] ^ transitions[byte + 1];
+    if (changes) scan(block, block + kBlock);
   }
+  scan(kLast, 255);
 }
 
 const StateRow* StateRow::make(const Transitions& transitions, Arena& arena, MemoryShare& memory) {

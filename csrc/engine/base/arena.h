@@ -32,14 +32,16 @@ class Arena {
   }
 
  private:
-  static constexpr size_t kFirst = 1000;  // a block that malloc reuses without searching for it
+  // Blocks that malloc reuses without searching for them; few arenas need more.
+  static constexpr size_t kFirst = 1000, kFirstBlocks = 4;
 
   void grow(size_t bytes) {
     while (current_ + 1 < blocks_.size()) {
       ++current_, used_ = 0, size_ = sizes_[current_];
       if (bytes <= size_) return;
     }
-    const size_t size = std::max<size_t>(bytes, sizes_.empty() ? kFirst : std::min<size_t>(2 * sizes_.back(), 1 << 20));
+    const bool first = sizes_.size() < kFirstBlocks;
+    const size_t size = std::max<size_t>(bytes, first ? kFirst : std::min<size_t>(2 * sizes_.back(), 1 << 20));
     blocks_.push_back(std::make_unique_for_overwrite<std::byte[]>(size));
     sizes_.push_back(size);
     current_ = blocks_.size() - 1, used_ = 0, size_ = size;

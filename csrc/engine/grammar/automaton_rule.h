@@ -19,8 +19,12 @@ enum class Words : uint8_t {
 /// Matches the words of an automaton, without calls or registers.
 class AutomatonRule final : public Rule, private MaskHints, private CompletionHints {
  public:
-  explicit AutomatonRule(AutomatonPtr automaton, Words words = Words::spellings)
-      : automaton_(std::move(automaton)), words_(words) {}
+  /// `shortest` is the length of the shortest words, if it is known.
+  explicit AutomatonRule(AutomatonPtr automaton, Words words = Words::spellings,
+                         std::optional<uint64_t> shortest = std::nullopt)
+      : automaton_(std::move(automaton)), words_(words) {
+    if (shortest) remaining_.emplace(automaton_->start(), *shortest);
+  }
 
   Local start() override { return automaton_->start(); }
   MaskHints& mask_hints() override { return *this; }

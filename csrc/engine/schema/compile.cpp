@@ -325,7 +325,7 @@ class Compiler {
     };
     AutomatonPtr names_set;
     const auto drop_names = [&](Class& one) {
-      if (!one.with_names || !few_continue(one.keys, names)) return;
+      if (!one.with_names || one.keys == any_text_ || !few_continue(one.keys, names)) return;
       if (!names_set) names_set = literal_set(names);
       one = {subtract(one.keys, names_set), std::move(one.matched), false};
     };

@@ -75,6 +75,33 @@ Holds holds_below(Holds container, const std::string* key) {
 }
 
 const Value& EqualValues::first(const Value& value, Holds holds) {
+  const auto [it, added] = found_.try_emplace({&value, holds}, nullptr);
+  if (added) it->second = &find(value, holds);
+  return *it->second;
+}
+
+const Value& EqualValues::find(const Value& value, Holds holds) {
+  const auto [it, added] = alone_.try_emplace(outline(value, holds), &value, holds);
+  if (added) return value;
+  if (const auto [other, what] = std::exchange(it->second, {}); other) first_equal(*other, what);
+  return first_equal(value, holds);
+}
+
+/// Equal values have equal outlines, which few others have.
+uint64_t EqualValues::outline(const Value& value, Holds holds) const {
+  uint64_t hash = mixed(static_cast<uint64_t>(value.type) * 2 + value.boolean, hash_of(value.text));
+  hash = mixed(hash, value.items.size() * 8 + static_cast<uint64_t>(holds));
+  for (const auto& [key, member] : value.members) {
+    const Role role = role_of(key, holds);
+    if (role.annotation) continue;
+    hash = mixed(mixed(hash, hash_of(key)), hash_of(member.text));
+    if (role.holds != Holds::map) continue;
+    for (const auto& [name, unused] : member.members) hash = mixed(hash, hash_of(name));
+  }
+  return hash;
+}
+
+const Value& EqualValues::first_equal(const Value& value, Holds holds) {
   const Summary summary = this->summary(value, holds);
   if (summary.named) return value;
   const auto [begin, end] = first_.equal_range(summary.hash);

@@ -1,7 +1,9 @@
 #include "engine/schema/keyword_table.h"
 
 #include <algorithm>
-#include <unordered_map>
+#include <array>
+#include <iterator>
+#include <tuple>
 
 namespace constrain::schema {
 
@@ -87,6 +89,25 @@ constexpr Keyword kKeywords[] = {
     {"contentSchema", unchecked, schema, draft2019},
 };
 
+/// Keywords by their hash, numbered from 1; 0 where there is none.
+using KeywordTable = std::array<uint8_t, 512>;
+
+constexpr size_t hash_of_keyword(std::string_view name) {
+  const auto at = [&](size_t index) { return static_cast<uint8_t>(name[index]); };
+  return (name.size() * 37 + at(0) * 5 + at(name.size() / 2) * 113 + at(name.size() - 1) * 19) %
+         std::tuple_size_v<KeywordTable>;
+}
+
+constexpr KeywordTable keyword_table() {
+  KeywordTable table{};
+  for (uint8_t index = 0; index < std::size(kKeywords); ++index) {
+    size_t slot = hash_of_keyword(kKeywords[index].name);
+    while (table[slot] != 0) slot = (slot + 1) % table.size();
+    table[slot] = index + 1;
+  }
+  return table;
+}
+
 constexpr uint8_t bit(Group group) { return static_cast<uint8_t>(1u << static_cast<int>(group)); }
 
 /// True if one character is missing, superfluous or different, or two neighbours are swapped.
@@ -118,13 +139,11 @@ std::string_view draft_name(Draft draft) {
 }  // namespace
 
 const Keyword* find_keyword(std::string_view name) {
-  static const auto kByName = [] {
-    std::unordered_map<std::string_view, const Keyword*> map;
-    for (const Keyword& keyword : kKeywords) map.emplace(keyword.name, &keyword);
-    return map;
-  }();
-  const auto it = kByName.find(name);
-  return it == kByName.end() ? nullptr : it->second;
+  static constexpr auto kByName = keyword_table();
+  if (name.empty()) return nullptr;
+  size_t slot = hash_of_keyword(name);
+  while (kByName[slot] != 0 && kKeywords[kByName[slot] - 1].name != name) slot = (slot + 1) % kByName.size();
+  return kByName[slot] == 0 ? nullptr : &kKeywords[kByName[slot] - 1];
 }
 
 std::string_view similar_keyword(std::string_view name) {

@@ -37,23 +37,8 @@ Schema Normaliser::read(NodeId id) {
   if (!value.is(Type::object)) invalid(id, "", "a schema is an object or a boolean");
   Schema schema(value, document_.dialect(id));
   if (id >= reported_.size()) reported_.resize(id + 1);
-  if (!reported_[id]) reported_[id] = true, report(id, schema);
+  if (!reported_[id]) reported_[id] = true, findings_.read(id);
   return schema;
-}
-
-void Normaliser::report(NodeId id, const Schema& schema) {
-  for (const auto& [keyword, unused] : schema.conditions()) findings_.enforced(id, keyword);
-  for (const Ignored& one : schema.ignored()) findings_.ignored(id, one.name, one.note(document_.dialect(id)));
-  const auto useless = [&](const char* keyword, bool alone, const char* note) {
-    if (alone && schema.find(keyword)) findings_.ignored(id, keyword, note);
-  };
-  const Value *items = schema.find("items"), *required = schema.find("required");
-  for (const char* keyword : {"then", "else"}) useless(keyword, !schema.find("if"), "no effect without 'if'");
-  for (const char* keyword : {"minContains", "maxContains"}) {
-    useless(keyword, !schema.find("contains"), "no effect without 'contains'");
-  }
-  useless("additionalItems", !items || !items->is(Type::array), "no effect but beside a list of 'items'");
-  useless("required", required && required->is(Type::boolean), "no list of names, as in draft 3");
 }
 
 void Normaliser::charge(const Cells& cells) {

@@ -135,7 +135,6 @@ class Normaliser {
   std::optional<ConjunctionId> contradiction(const ArrayCell& cell, int depth);
   std::optional<ConjunctionId> contradiction(const ObjectCell& cell, int depth);
 
-  void report(NodeId id, const Schema& schema);
   /// Leaves a keyword out in lenient mode, else refuses the schema.
   void leave_out(NodeId id, const char* keyword, const std::string& reason);
   [[noreturn]] void invalid(NodeId id, const char* keyword, const std::string& reason) const;

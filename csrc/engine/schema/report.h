@@ -24,7 +24,8 @@ struct Report {
 /// Gathers a report during compilation. A finding may later become narrowed, or ignored.
 class Findings {
  public:
-  void enforced(NodeId node, std::string_view keyword) { found_.push_back({&Report::enforced, node, keyword, ""}); }
+  /// All keywords of a schema: those that other findings do not name are enforced, or ignored in its dialect.
+  void read(NodeId node) { found_.push_back({nullptr, node, {}, {}}); }
   void narrowed(NodeId node, std::string_view keyword, std::string note) {
     found_.push_back({&Report::narrowed, node, keyword, std::move(note)});
   }
@@ -37,11 +38,13 @@ class Findings {
 
  private:
   struct Finding {
-    std::vector<Report::Entry> Report::* list;
+    std::vector<Report::Entry> Report::* list;  ///< null for all keywords
     NodeId node;
     std::string_view keyword;  ///< belongs to the schema or to the source code, which outlive this
     std::string note;
   };
+  static void add_keywords(NodeId node, const Document& document, std::vector<Finding>& out);
+
   std::vector<Finding> found_;
 };
 

@@ -10,6 +10,7 @@
 #include "engine/base/errors.h"
 #include "engine/json/bounded_string_rule.h"
 #include "engine/json/host_name_rule.h"
+#include "engine/json/object/cheapest_words.h"
 #include "engine/json/string_rule.h"
 #include "engine/json/verbatim_rule.h"
 #include "engine/schema/normalise.h"
@@ -103,6 +104,16 @@ std::string content_key(const StringCell& cell) {
   return key;
 }
 
+/// Length of the shortest spelling of listed strings; unknown if some are not listed.
+std::optional<uint64_t> shortest_word(const std::vector<StringCell>& cells) {
+  uint64_t shortest = kInfinite;
+  for (const StringCell& cell : cells) {
+    if (!cell.words) return std::nullopt;
+    for (const std::string& word : *cell.words) shortest = std::min(shortest, 2 + json::escaped_length(word));
+  }
+  return shortest;
+}
+
 /// Conservative test: false only if that is obvious, as for short patterns.
 bool has_words_beyond(const AutomatonPtr& content, uint64_t max) {
   constexpr size_t kBudget = 64, kShort = 32;
@@ -122,8 +133,8 @@ void ScalarRules::add(const Cells& cells, std::vector<RuleId>& alternatives) {
   add_strings(cells.strings, alternatives);
 }
 
-RuleId ScalarRules::regular(AutomatonPtr automaton, Words words) {
-  return grammar_.add(std::make_unique<AutomatonRule>(std::move(automaton), words));
+RuleId ScalarRules::regular(AutomatonPtr automaton, Words words, std::optional<uint64_t> shortest) {
+  return grammar_.add(std::make_unique<AutomatonRule>(std::move(automaton), words, shortest));
 }
 
 template <class Make>
@@ -221,8 +232,12 @@ void ScalarRules::add_strings(const std::vector<StringCell>& cells, std::vector<
     out.push_back(format(name, contents.front()));
     return;
   }
-  const auto make = [&] { return json_string(contents.size() == 1 ? contents[0] : unite(contents), Escapes::minimal); };
-  out.push_back(shared("string " + key, make));
+  const auto [it, added] = shared_.try_emplace("string " + key, 0);
+  if (added) {
+    const AutomatonPtr content = contents.size() == 1 ? contents[0] : unite(contents);
+    it->second = regular(json_string(content, Escapes::minimal), Words::values, shortest_word(cells));
+  }
+  out.push_back(it->second);
 }
 
 RuleId ScalarRules::bounded_string(const StringCell& cell) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <unordered_map>
@@ -36,7 +37,7 @@ class ScalarRules {
   RuleId verbatim_string(const json::SourceTextPtr& source, uint64_t min, uint64_t max);
 
   /// Compiles an automaton.
-  RuleId regular(AutomatonPtr automaton, Words words = Words::values);
+  RuleId regular(AutomatonPtr automaton, Words words = Words::values, std::optional<uint64_t> shortest = std::nullopt);
   template <class Make>
   RuleId shared(const std::string& key, const Make& make, Words words = Words::values);
   /// Compiles one of the common languages, shared by all grammars.

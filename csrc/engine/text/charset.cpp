@@ -1,13 +1,15 @@
 #include "engine/text/charset.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace constrain {
 
 CharSet::CharSet(std::initializer_list<Range> ranges) : CharSet(std::vector<Range>(ranges)) {}
 
 CharSet::CharSet(std::vector<Range> ranges) {
-  std::ranges::sort(ranges, {}, &Range::first);
+  if (!std::ranges::is_sorted(ranges, {}, &Range::first)) std::ranges::sort(ranges, {}, &Range::first);
+  ranges_.reserve(ranges.size());
   auto append = [&](char32_t first, char32_t last) {
     if (first > last) return;
     if (!ranges_.empty() && first <= ranges_.back().last + 1) {
@@ -20,6 +22,12 @@ CharSet::CharSet(std::vector<Range> ranges) {
     append(range.first, std::min<char32_t>(range.last, kFirstSurrogate - 1));
     append(std::max<char32_t>(range.first, kLastSurrogate + 1), range.last);
   }
+}
+
+CharSet CharSet::single(char32_t scalar) {
+  CharSet set;
+  if (scalar < kFirstSurrogate || scalar > kLastSurrogate) set.ranges_.push_back({scalar, scalar});
+  return set;
 }
 
 const CharSet& CharSet::all() {
@@ -44,8 +52,9 @@ CharSet CharSet::operator~() const {
 }
 
 CharSet CharSet::operator|(const CharSet& other) const {
-  std::vector<Range> both = ranges_;
-  both.insert(both.end(), other.ranges_.begin(), other.ranges_.end());
+  std::vector<Range> both;
+  both.reserve(ranges_.size() + other.ranges_.size());
+  std::ranges::merge(ranges_, other.ranges_, std::back_inserter(both), {}, &Range::first, &Range::first);
   return CharSet(std::move(both));
 }
 

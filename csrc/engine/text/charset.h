@@ -19,7 +19,7 @@ class CharSet {
   CharSet() = default;
   CharSet(std::initializer_list<Range> ranges);
   explicit CharSet(std::vector<Range> ranges);  ///< in any order, overlapping or not
-  static CharSet single(char32_t scalar) { return {{scalar, scalar}}; }
+  static CharSet single(char32_t scalar);
   static const CharSet& all();
 
   const std::vector<Range>& ranges() const { return ranges_; }

@@ -96,8 +96,16 @@ PrunedAutomaton::Verdict RegexAutomaton::glance(State state) {
 void RegexAutomaton::fill_raw_row(State state, Transitions& row) {
   const std::vector<uint32_t> key(states_[state].begin(), states_[state].end());
   std::vector<State> targets(classes_.count());
+  ScratchList<uint32_t, 64> first, second;
+  auto *successors = &first.list, *last = &second.list;  // of this class, and of the one before
   for (size_t byte_class = 0; byte_class < targets.size(); ++byte_class) {
-    targets[byte_class] = step(key, byte_class);
+    Deadline::check();
+    Place place;
+    const std::vector<Configuration> trackers = step_trackers(key, byte_class, place);
+    read(key[0], byte_class, place, ordered_, *successors);
+    const bool same = byte_class > 0 && trackers.empty() && *successors == *last;
+    targets[byte_class] = same ? targets[byte_class - 1] : name(trackers, close(*successors, place, ordered_));
+    std::swap(successors, last);
   }
   for (size_t byte = 0; byte < row.size(); ++byte) row[byte] = targets[classes_.of(static_cast<uint8_t>(byte))];
 }
@@ -166,27 +174,20 @@ bool RegexAutomaton::watches(Configuration configuration, size_t byte_class, Pla
 
 RegexAutomaton::Configuration RegexAutomaton::step(Configuration configuration, size_t byte_class, Place& place,
                                                    bool ordered) {
-  ScratchList<uint32_t, 64> scratch;
-  std::pmr::vector<uint32_t>& key = scratch.list;
-  key.push_back(ordered);
-  for (size_t i = 0; i < place.behind.size(); ++i) {
-    if (i % 32 == 0) key.push_back(0);
-    key.back() |= static_cast<uint32_t>(place.behind[i]) << (i % 32);
-  }
-  const size_t first = key.size();
-  read(configuration, byte_class, place, ordered, key);
-  if (key.size() == first) return kNothing;
-  const uint32_t id = successors_.intern(key);
-  if (id < successor_configurations_.size()) return successor_configurations_[id];
-  const Configuration next = close(std::span(key).subspan(first), place, ordered);
-  successor_configurations_.push_back(next);
-  return next;
+  ScratchList<uint32_t, 64> successors;
+  read(configuration, byte_class, place, ordered, successors.list);
+  return close(successors.list, place, ordered);
 }
 
-/// Appends the threads after a byte, before their closure: pc, node, condition. If the node is `kDone`, the thread
-/// continues after the character.
+/// Lists the threads after a byte, before their closure: pc, node, condition. If the node is `kDone`, the thread
+/// continues after the character. What their closure depends on comes first.
 void RegexAutomaton::read(Configuration configuration, size_t byte_class, Place& place, bool ordered,
                           std::pmr::vector<uint32_t>& successors) {
+  successors.assign(1, ordered);
+  for (size_t i = 0; i < place.behind.size(); ++i) {
+    if (i % 32 == 0) successors.push_back(0);
+    successors.back() |= static_cast<uint32_t>(place.behind[i]) << (i % 32);
+  }
   for (size_t i = 0; i < configurations_[configuration].size(); i += 3) {
     const auto key = configurations_[configuration];
     const Thread thread = {key[i], key[i + 1], key[i + 2]};
@@ -199,10 +200,15 @@ void RegexAutomaton::read(Configuration configuration, size_t byte_class, Place&
   }
 }
 
+/// The closure of what `read` lists.
 RegexAutomaton::Configuration RegexAutomaton::close(std::span<const uint32_t> successors, Place& place, bool ordered) {
+  const size_t first = 1 + (place.behind.size() + 31) / 32;
+  if (successors.size() == first) return kNothing;
+  const uint32_t id = successors_.intern(successors);
+  if (id < successor_configurations_.size()) return successor_configurations_[id];
   std::vector<Thread> next;
   Closure closure(*this, place, ordered, next);
-  for (size_t i = 0; i < successors.size(); i += 3) {
+  for (size_t i = first; i < successors.size(); i += 3) {
     const Thread thread = {successors[i], successors[i + 1], successors[i + 2]};
     if (thread.node != Utf8Forest::kDone) {
       closure.add(thread);
@@ -210,7 +216,7 @@ RegexAutomaton::Configuration RegexAutomaton::close(std::span<const uint32_t> su
       break;
     }
   }
-  return intern(std::move(next), ordered);
+  return successor_configurations_.emplace_back(intern(std::move(next), ordered));
 }
 
 RegexAutomaton::Condition RegexAutomaton::step(Condition condition, size_t byte_class, Place& place) {

@@ -29,6 +29,9 @@ Utf8Forest::Node Utf8Forest::intern(const std::vector<Edge>& edges) {
 
 Utf8Forest::Node Utf8Forest::add(const CharSet& set) {
   const Ranges ranges = set.ranges();
+  if (ranges.size() == 1 && ranges[0].last <= 0x7F) {
+    return nodes_.intern(std::array{ranges[0].first << 8 | ranges[0].last, kDone});
+  }
   std::vector<Edge> edges;
   for (const CharSet::Range& range : ranges) {
     if (range.first > 0x7F) break;

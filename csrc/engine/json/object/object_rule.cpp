@@ -188,7 +188,7 @@ void ObjectRule::expand_plain_key(const KeySpelling& at, Expansion& out) {
   if (!key.name && (!key.key_class || base != kDead)) return;
   const auto names = static_cast<uint32_t>(shape_.spec.properties.size());
   const uint32_t label = key.name ? *key.name : names + *key.key_class;
-  const uint32_t alike = shape_.alike[label];  // so that members with the same values share their states
+  const uint32_t alike = shape_.alike(label);  // so that members with the same values share their states
   out.byte('"', P::encode(P::colon_before, 0, alike), guards_.encode(Test::key_end, label));
 }
 

@@ -55,26 +55,31 @@ void ObjectShape::prepare(const ParseTable& grammar, const Lengths& lengths) {
     place[name] = at;
     if (is_outlined(spec.properties[name].name)) insert(outlined_names, at);
   }
-  find_alike(grammar);
+  grammar_ = &grammar;
+  alike_.clear();
 }
 
-void ObjectShape::find_alike(const ParseTable& grammar) {
+uint32_t ObjectShape::alike(uint32_t label) {
+  if (alike_.empty()) find_alike();
+  return alike_[label];
+}
+
+void ObjectShape::find_alike() {
   const size_t labels = spec.properties.size() + possible_others.size();
   SequenceInterner values;
   std::vector<uint32_t> first, key;
-  alike.clear();
-  alike.reserve(labels), first.reserve(labels), key.reserve(8);
+  alike_.reserve(labels), first.reserve(labels), key.reserve(8);
   for (uint32_t label = 0; label < labels; ++label) {
     key.clear();
     for (const auto& choice : choices(label)) {
-      std::span<const RuleId> parts = grammar.union_of(choice.value);
+      std::span<const RuleId> parts = grammar_->union_of(choice.value);
       if (parts.empty()) parts = {&choice.value, 1};
       key.insert(key.end(), {choice.duties, static_cast<uint32_t>(parts.size())});
       key.insert(key.end(), parts.begin(), parts.end());
     }
     const uint32_t id = values.intern(key);
     if (id == first.size()) first.push_back(label);
-    alike.push_back(first[id]);
+    alike_.push_back(first[id]);
   }
 }
 

@@ -27,7 +27,7 @@ void for_each_name(const std::vector<uint64_t>& set, const std::vector<uint64_t>
 }
 
 /// Data that all frames of an object rule share. Written by `prepare`; read without a lock afterwards, except for
-/// `keys` and `spellings`, which grow under the grammar's lock.
+/// `keys`, `spellings` and `alike`, which grow under the grammar's lock.
 struct ObjectShape {
   /// Keys besides the known names that one object may have.
   static constexpr uint64_t kMaxOtherKeys = 4096;
@@ -52,6 +52,9 @@ struct ObjectShape {
 
   /// The properties that must be present in the end where those in `seen` are.
   std::vector<uint64_t> needed(std::vector<uint64_t> seen) const;
+
+  /// The first label with the same values.
+  uint32_t alike(uint32_t label);
 
   bool is_name(const std::string& key) const;
 
@@ -80,13 +83,15 @@ struct ObjectShape {
   std::vector<uint32_t> place;                 ///< by property: its rank in byte order
   std::vector<uint64_t> outlined_names;        ///< by place
   std::shared_ptr<const std::unordered_set<std::string>> whole_keys;
-  std::vector<uint32_t> alike;  ///< by label: the first label with the same values
-  ByteSet name_bytes;           ///< all bytes of the names
+  ByteSet name_bytes;  ///< all bytes of the names
   std::unique_ptr<KeyAutomaton> keys;
   KeySpellings spellings;
   std::vector<std::string> wanted_keys;  ///< sorted: other keys that shortest completions use; see ObjectCost
 
  private:
-  void find_alike(const ParseTable& grammar);
+  void find_alike();
+
+  const ParseTable* grammar_ = nullptr;
+  std::vector<uint32_t> alike_;  // by label; empty until it is asked for
 };
 }  // namespace constrain::json
