@@ -13,7 +13,7 @@ Tokens computed after the end of a sequence, or after a rejected proposal, are d
     token masks          MaskBatch (mask_batch.py), SequenceConstraint.mask (constraints.py)
     sample               BatchSampler.sample (sampler/)
     verify drafts        verify (speculative/verification.py)
-    stop strings         SequenceState.take (sequence.py), StopStringMatcher.match (stop_strings.py)
+    stop strings         SequenceState.accept (sequence.py), StopStringMatcher.match (stop_strings.py)
 """
 
 from __future__ import annotations

@@ -166,7 +166,7 @@ class SequenceState:
         return forced[: next((i for i, token in enumerate(forced) if token in stop), len(forced))]
 
     def prefetch(self, batch: MaskBatch, token: int | None) -> None:
-        """Queue the next mask, which is needed, in a batch, after ``token`` if given; :meth:`take` must get it next."""
+        """Queue the next mask in a batch, after ``token`` if given; :meth:`accept` must get it next."""
         request = self.request
         ends = token is not None and (token < 0 or token in request.stop_tokens or self.remaining == 1)
         if ends or (token is not None and request.hook is not None):
@@ -222,9 +222,9 @@ class SequenceState:
         """Random number in [0, 1) that the next token of a particle is sampled with; ``None``: that of its seed."""
         return None if self.lineage is None else self.lineage.uniform(self._place, self.request.seed, len(self))
 
-    def take(self, sampled: SampledToken) -> Update:
+    def accept(self, sampled: SampledToken) -> Update:
         """Process a sampled token, and return its update; id -1 if none could be sampled."""
-        return self.guarded(self._take, sampled) or Update()
+        return self.guarded(self._accept, sampled) or Update()
 
     def _split_for_healing(self, tokenizer: ExLlamaV2Tokenizer) -> int | None:
         """Remove the last token of each prompt if all can be regenerated; return that of the first prompt."""
@@ -256,7 +256,7 @@ class SequenceState:
             self.finish = update.finish
         return update
 
-    def _take(self, sampled: SampledToken) -> Update:
+    def _accept(self, sampled: SampledToken) -> Update:
         if sampled.id < 0:
             raise NoTokenLeft("no token can be sampled: none that is allowed has a finite logit")
         request, accepts = self.request, True
@@ -314,7 +314,7 @@ class SequenceState:
         """Return the update of a regenerated token, which is final at once."""
         if self._held.undecided(stop=False) and self._complete(completes) is None:
             return Update()
-        return Update(self._held.take(), finish=self._complete(completes))
+        return Update(self._held.release(), finish=self._complete(completes))
 
     def _match_strings(self, completes: bool) -> Update:
         """Match stop and banned strings in the held text, and return the update."""
@@ -326,15 +326,15 @@ class SequenceState:
         if isinstance(found, Banned):
             return self._rewind(found.kept)
         if finish is not None:
-            return Update(self._held.take(), finish=finish)
+            return Update(self._held.release(), finish=finish)
         if isinstance(found, Stop):
-            held = self._held.take()
+            held = self._held.release()
             finish = Finish("stop_string", found.string, held=Piece(held.text[found.start :]))
             return Update(Piece(held.text[: found.start], held.tokens), finish=finish)
         if self._held.undecided(stops):
             return Update()
         self._forbidden.clear()
-        return Update(self._held.take())
+        return Update(self._held.release())
 
     def _complete(self, completes: bool) -> Finish | None:
         """Return the finish of a sequence at its maximum length or with a complete constraint."""
@@ -361,7 +361,7 @@ class SequenceState:
         return Update(suppressed=suppressed)
 
     def _finished(self, reason: str, trigger: int | str | None = None, error: Exception | None = None) -> Finish:
-        return Finish(reason, trigger, error, self._held.take())
+        return Finish(reason, trigger, error, self._held.release())
 
     def _truncate(self, count: int) -> None:
         """Remove the last tokens."""

@@ -97,7 +97,7 @@ class StopStringMatcher:
             return True
         return stop and _may_begin(self.text, self._stop)
 
-    def take(self) -> Piece:
+    def release(self) -> Piece:
         """Release all held text, incomplete characters included."""
         return self.rewind(0)
 

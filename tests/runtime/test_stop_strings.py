@@ -53,7 +53,7 @@ def decode(seed: int, stop: list[str], banned: list[str], limit: int, minimum: i
     while sequence.finish is None:
         mask = sequence.mask()
         token = next(token for token in ranking(seed, sequence.rows[0].tokens(1)) if contains(mask, token))
-        released.append(sequence.take(SampledToken(token, 1.0)).released.text)
+        released.append(sequence.accept(SampledToken(token, 1.0)).released.text)
         assert len(sequence) == 1 + sequence.new_tokens
     return "".join(released), sequence.finish.reason, released
 

@@ -32,7 +32,7 @@ def verify(each: ScheduledSequence, sampled: SampledBatch, measurements: Measure
         token = _token(sequence, sampled, place)
         if sequence.request.return_confidence:
             measurements.add(sequence, token, each.mask_at(place), sampled, place)
-        updates.append(sequence.take(token))
+        updates.append(sequence.accept(token))
         if sequence.finish is not None or sequence.epoch != epoch or sampled.tokens[place] != proposal:
             break
     return updates
