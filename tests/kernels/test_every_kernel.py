@@ -1,4 +1,4 @@
-"""The script for compute-sanitizer launches every kernel that was compiled; on one GPU, all but sums over GPUs."""
+"""The script for compute-sanitizer launches every kernel compiled for this GPU, sums over GPUs where there are some."""
 
 from __future__ import annotations
 
@@ -23,6 +23,10 @@ def test_every_kernel_is_launched(cuda: torch.device) -> None:
     compiled = output_of([demangle], "\n".join({*re.findall(r"Function (\w+):", usage)}))
     ran = output_of([sys.executable, str(Path(__file__).with_name("every_kernel.py")), "--names"])
     expected = kernels(compiled)
+    # Warpgroups, where there are such, compute products of some rows with codes of four bits.
+    warpgroups = torch.cuda.get_device_capability()[0] == 9
+    others = r"multiply_many_rows<.*4Codes, .*\b128, .*, 4>" if warpgroups else "multiply_warpgroup_rows"
+    expected = {name for name in expected if not re.search(others, name)}
     if not can_access_peers([torch.device("cuda", index) for index in range(min(2, torch.cuda.device_count()))]):
         expected = {name for name in expected if "sum_ranks" not in name}
     assert kernels(ran) == expected != set()

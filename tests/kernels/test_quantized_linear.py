@@ -200,10 +200,10 @@ def test_products_of_other_codes_on_a_gpu(
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("rows", [1, 3, 8])
+@pytest.mark.parametrize("rows", [1, 3, 8, 29])
 @pytest.mark.parametrize(("kind", "size"), [("int4", 128), ("int8", 32), ("float8", 128), ("float4", 32)])
 def test_products_of_more_outputs_than_blocks_on_a_gpu(kind: str, size: int, rows: int, cuda: torch.device) -> None:
-    # A block has several tiles, for which it keeps its rows where they are normalised.
+    # A block has several tiles, for which it keeps its rows where they are normalised, or more inputs than rings hold.
     outputs = 128 * torch.cuda.get_device_properties(cuda).multi_processor_count
     for inputs in (1160, 4096):
         check_products(weights(kind, outputs, inputs, size, kind == "int8", torch.bfloat16, torch.float16), rows, cuda)

@@ -67,6 +67,9 @@ __device__ __forceinline__ uint32_t word_of(const uint4& words, int i) {
 // or the second. Weights of row g + 8 are `kTimes<T>` as large as they should be, for which their scales make up.
 // Where `kCarries<T>`, operands hold more than the weights: `carried<T>` for the zero point of a row. With
 // `kSubscales`, groups of 16 inputs have scales of their own, which `subscales<T>` brings to the form of `scale`.
+//
+// Codes of four bits have `tiny_operands<T>` too, which take fewer instructions: the weights times 2^-kTinyPower<T>,
+// and those of row g + 8 also times `kTinyTimes`. What they hold in addition is the zero point alone.
 
 // Nibbles of a word from the lowest: element 0 to 3 of the first of each pair, then of the second.
 struct Int4Codes {
@@ -94,6 +97,19 @@ struct Int4Codes {
       const bool high = i % 2 == 1 && kTimes<T> != 1;
       a[i] = merge(word >> 4 * (high ? i - 1 : i), high ? 0x00f000f0u : 0x000f000fu, kCarrier2<T>);
     }
+  }
+
+  // With nothing but an integer of eight bits, a T is that many of its least numbers: exponents 0 and 1 are the same.
+  template <typename T>
+  static constexpr int kTinyPower = kIsHalf<T> ? 24 : 133;
+  static constexpr int kTinyTimes = 16;
+
+  template <typename T>
+  static __device__ __forceinline__ void tiny_operands(const uint4& words, int step, const uint32_t (&)[2],
+                                                       uint32_t (&a)[4]) {
+    const uint32_t word = word_of(words, step);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) a[i] = (i < 2 ? word : word >> 8) & (i % 2 == 0 ? 0x000f000fu : 0x00f000f0u);
   }
 };
 
@@ -183,11 +199,23 @@ struct Float4Codes : FloatCodes {
   }
 
   template <typename T>
-  static __device__ __forceinline__ void operands(const uint4& words, int step, const uint32_t (&)[2],
+  static constexpr int kTinyPower = kIsHalf<T> ? 14 : 126;  // differences of the biases
+  static constexpr int kTinyTimes = 1;
+
+  template <typename T>
+  static __device__ __forceinline__ void tiny_operands(const uint4& words, int step, const uint32_t (&)[2],
+                                                       uint32_t (&a)[4]) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) a[i] = bits<T>(word_of(words, step), i);
+  }
+
+  template <typename T>
+  static __device__ __forceinline__ void operands(const uint4& words, int step, const uint32_t (&none)[2],
                                                   uint32_t (&a)[4]) {
     constexpr uint32_t kBias = kIsHalf<T> ? 0x74007400u : 0x7e807e80u;
+    tiny_operands<T>(words, step, none, a);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) a[i] = multiply2<T>(bits<T>(word_of(words, step), i), kBias);
+    for (int i = 0; i < 4; ++i) a[i] = multiply2<T>(a[i], kBias);
   }
 };
 
@@ -215,6 +243,15 @@ struct ScaledFloat4Codes : Float4Codes {
                                                   uint32_t (&a)[4]) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) a[i] = multiply2<T>(bits<T>(word_of(words, step), i), scale[i % 2]);
+  }
+
+  template <typename T>
+  static constexpr int kTinyPower = 0;
+
+  template <typename T>
+  static __device__ __forceinline__ void tiny_operands(const uint4& words, int step, const uint32_t (&scale)[2],
+                                                       uint32_t (&a)[4]) {
+    operands<T>(words, step, scale, a);  // scales take the place of the power of two anyway
   }
 };
 

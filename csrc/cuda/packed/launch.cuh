@@ -5,6 +5,7 @@
 
 #include "cuda/packed/few_rows.cuh"
 #include "cuda/packed/many_rows.cuh"
+#include "cuda/packed/warpgroup_rows.cuh"
 
 namespace constrain::cuda {
 
@@ -18,6 +19,9 @@ void launch_norm(const PackedProduct& p, cudaStream_t stream) {
 
 template <typename T, typename Format>
 void launch_format(const PackedProduct& p, cudaStream_t stream) {
+  if constexpr (Format::kGroup == kPackedSpan && Format::kSteps == 4) {
+    if (warpgroups_take(p)) return launch_warpgroup_rows<T, Format>(p, stream);
+  }
   const bool clusters = device_attribute(cudaDevAttrComputeCapabilityMajor, kPackedName) >= 9;
   // A norm's kernel multiplies before the sum of squares is known; that costs too much where many blocks repeat it.
   if (p.rows > kRowsOfProduct && clusters && !p.norm_weight) {

@@ -48,6 +48,13 @@ __device__ __forceinline__ float2 load_scales(const uint8_t* record, const Recor
   return scale;
 }
 
+// Zero points of rows g and g + 8 of a tile in a group.
+template <typename Format>
+__device__ __forceinline__ float2 load_zeros(const uint8_t* record, const RecordLayout<Format>& layout, int place) {
+  const uint32_t pair = reinterpret_cast<const uint16_t*>(record + layout.zeros_at)[place];
+  return {static_cast<float>(pair & 255), static_cast<float>(pair >> 8)};
+}
+
 // Offsets that the operands of rows g and g + 8 of a tile hold in addition to the weights of a group.
 template <typename T, typename Format>
 __device__ __forceinline__ float2 load_carried(const uint8_t* record, const RecordLayout<Format>& layout, int place) {
