@@ -12,7 +12,7 @@ from constrain.kernels.kv_quantization import GroupQuantization, KVQuantization,
 from constrain.kernels.linear import gated_linear, linear
 from constrain.kernels.low_rank import LowRankUpdate, LowRankWorkspace
 from constrain.kernels.masses import MAX_CHOICES, Masses, measure_masses
-from constrain.kernels.norm import RowNorm, layer_norm, rms_norm
+from constrain.kernels.norm import RowNorm, layer_norm, normalise_heads, rms_norm
 from constrain.kernels.paged_attention import AttentionWorkspace, paged_attention
 from constrain.kernels.pages import Pages, kernels_read
 from constrain.kernels.peer_sum import PeerSum, can_access_peers, peer_sum_reference
@@ -127,6 +127,7 @@ __all__ = [
     "linear",
     "measure_masses",
     "multiplies_packed",
+    "normalise_heads",
     "paged_attention",
     "peer_sum_reference",
     "penalise",

@@ -9,6 +9,9 @@ import torch.nn.functional as F
 
 from constrain.kernels import cuda
 
+# Elements of a head that the kernel takes.
+_MAX_NORMED_DIM = 256
+
 
 @dataclass(frozen=True)
 class RowNorm:
@@ -79,6 +82,36 @@ def layer_norm(
         return _normalise(x, residual, weight, bias, eps, centred=True)
     summed = x if residual is None else residual.add_(x)
     return F.layer_norm(summed, x.shape[-1:], weight, bias, eps)
+
+
+def normalise_heads(x: torch.Tensor, weight: torch.Tensor, eps: float, *, centred: bool = False) -> None:
+    """Apply :func:`rms_norm` to each head in place, or :func:`layer_norm` if ``centred``.
+
+    Args:
+        x: ``[batch, width, heads, dim]``.
+        weight: ``[heads, dim]``.
+        eps: added to the mean square.
+        centred: subtract the mean first.
+    """
+    batch, width, heads, dim = x.shape
+    if not (cuda.takes(x, weight) and dim <= _MAX_NORMED_DIM and x.stride(2) == dim and weight.is_contiguous()):
+        x.copy_((layer_norm(x, None, None, eps) if centred else rms_norm(x, None, eps)) * weight)
+        return
+    rows = x.flatten(0, 1)
+    assert rows.data_ptr() == x.data_ptr()
+    with torch.cuda.device(x.device):
+        cuda.module.normalise_heads(
+            x=cuda.address(rows),
+            weight=cuda.address(weight),
+            stride=rows.stride(0),
+            tokens=batch * width,
+            heads=heads,
+            dim=dim,
+            eps=eps,
+            centred=centred,
+            dtype=cuda.DTYPES[x.dtype],
+            stream=cuda.stream(x),
+        )
 
 
 def _normalise(

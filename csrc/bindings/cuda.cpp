@@ -76,6 +76,15 @@ void bind_rows(py::module_& m) {
       arg("residual_stride"), arg("out_stride"), arg("rows"), arg("width"), arg("eps"), arg("centred"), arg("dtype"),
       arg("stream"), "Queue an RMS norm, or a layer norm where centred, of rows.");
   m.def(
+      "normalise_heads",
+      [](Address x, Address weight, int64_t stride, int64_t tokens, int heads, int dim, float eps, bool centred,
+         const std::string& dtype, Address stream) {
+        normalise_heads(NormHeads{data(x), data(weight), stride, tokens, heads, dim, eps, centred, float_type(dtype)},
+                        stream_of(stream));
+      },
+      py::kw_only(), arg("x"), arg("weight"), arg("stride"), arg("tokens"), arg("heads"), arg("dim"), arg("eps"),
+      arg("centred"), arg("dtype"), arg("stream"), "Queue an RMS norm, or a layer norm where centred, of heads.");
+  m.def(
       "gather",
       [](Address x, Address order, Address weight, Address out, int64_t x_stride, int64_t rows, int width, int columns,
          float eps, const std::string& dtype, Address stream) {

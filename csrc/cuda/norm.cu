@@ -10,6 +10,7 @@ namespace {
 
 constexpr const char* kName = "normalise";
 constexpr int kMaxThreads = 1024;
+constexpr int kHeadWarps = 4;
 
 // One block a row. A thread reads a second time only what it has written itself or finds in the L1 cache.
 template <typename T>
@@ -73,6 +74,37 @@ __global__ void __launch_bounds__(kMaxThreads) normalise_rows(NormRows p) {
   }
 }
 
+// A warp for each head, with eight elements in a lane.
+template <typename T>
+__global__ void __launch_bounds__(kHeadWarps* kWarp) normalise_each_head(NormHeads p) {
+  const int64_t head = int64_t{blockIdx.x} * kHeadWarps + threadIdx.x / kWarp;
+  const int element = threadIdx.x % kWarp * 8;
+  const bool valid = head < p.tokens * p.heads && element < p.dim;
+  const int64_t token = head / p.heads, number = head % p.heads;
+  float factor[8], value[8] = {}, sum = 0, squares = 0;
+  if (valid)
+    unpack8<T>(*reinterpret_cast<const uint4*>(static_cast<const T*>(p.weight) + number * p.dim + element), factor);
+  auto* x = reinterpret_cast<uint4*>(static_cast<T*>(p.x) + token * p.stride + number * p.dim + element);
+  wait_for_predecessor();
+  release_successor();
+  if (valid) unpack8<T>(*x, value);
+  if (p.centred) {
+#pragma unroll
+    for (const float each : value) sum += each;
+    sum = warp_sum(sum) / p.dim;
+  }
+#pragma unroll
+  for (float& each : value) {
+    if (valid) each -= sum;
+    squares += each * each;
+  }
+  const float scale = rsqrtf(warp_sum(squares) / p.dim + p.eps);
+  if (!valid) return;
+#pragma unroll
+  for (int j = 0; j < 8; ++j) value[j] *= scale * factor[j];
+  *x = pack8<T>(value);
+}
+
 void check(const NormRows& p) {
   require(p.x && p.out, kName, "null pointer");
   for (const void* pointer :
@@ -92,6 +124,19 @@ void normalise(const NormRows& p, cudaStream_t stream) {
   const unsigned threads = std::min(kMaxThreads, (packs + kWarp - 1) / kWarp * kWarp);
   with_half_type(p.type, kName, [&](auto element) {
     launch(kName, normalise_rows<decltype(element)>, {dim3(static_cast<unsigned>(p.rows)), threads}, stream, p);
+  });
+}
+
+void normalise_heads(const NormHeads& p, cudaStream_t stream) {
+  if (p.tokens <= 0 || p.heads <= 0) return;
+  require(p.x && p.weight, kName, "null pointer");
+  require(aligned(p.x, 16) && aligned(p.weight, 16) && p.stride % 8 == 0, kName, "misaligned heads");
+  require(p.dim > 0 && p.dim % 8 == 0 && p.dim <= kMaxNormedDim, kName, "unsupported size of heads");
+  const int64_t blocks = (p.tokens * p.heads + kHeadWarps - 1) / kHeadWarps;
+  require(blocks <= INT32_MAX, kName, "too many heads");
+  with_half_type(p.type, kName, [&](auto element) {
+    launch(kName, normalise_each_head<decltype(element)>, {dim3(static_cast<unsigned>(blocks)), kHeadWarps * kWarp},
+           stream, p);
   });
 }
 

@@ -28,7 +28,24 @@ struct NormRows {
   FloatType type;
 };
 
-// Throws std::invalid_argument where the arguments cannot be right, std::runtime_error where CUDA refuses the launch.
+// Heads of `dim` elements, a multiple of 8 and at most kMaxNormedDim, normalised in place: (tokens, heads, dim) with
+// contiguous heads, tokens `stride` elements apart. `weight` is (heads, dim). Alignment and `centred` as above.
+constexpr int kMaxNormedDim = 256;
+
+struct NormHeads {
+  void* x;
+  const void* weight;
+  int64_t stride;
+  int64_t tokens;
+  int heads;
+  int dim;
+  float eps;
+  bool centred;
+  FloatType type;
+};
+
+// Throw std::invalid_argument where the arguments cannot be right, std::runtime_error where CUDA refuses the launch.
 void normalise(const NormRows& rows, cudaStream_t stream);
+void normalise_heads(const NormHeads& heads, cudaStream_t stream);
 
 }  // namespace constrain::cuda

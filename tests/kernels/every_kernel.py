@@ -53,6 +53,7 @@ from constrain.kernels import (
     layer_norm,
     linear,
     measure_masses,
+    normalise_heads,
     paged_attention,
     penalise,
     philox_uniform,
@@ -85,6 +86,8 @@ def norms() -> None:
         rms_norm(x, weight, 1e-5, residual)
         rms_norm(x, None, 1e-5)
         layer_norm(x, weight, bias, 1e-5, residual)
+    for dtype, dim in product(HALVES, (8, 256)):
+        normalise_heads(torch.randn(2, 1, 7, dim).to(dtype).narrow(2, 0, 5), torch.randn(5, dim).to(dtype), 1e-5)
 
 
 def products() -> None:
@@ -112,19 +115,20 @@ def updates() -> None:
 
 
 def packed_products() -> None:
-    # Blocks with several tiles keep their rows, where there are some.
+    # Blocks with several tiles keep their rows, where there are some; many inputs fill rings several times.
     many = 128 * torch.cuda.get_device_properties(0).multi_processor_count
-    shapes = ((1, 64), (8, 64), (16, 64), (20, 64), (2, many))
-    for kind, dtype, (rows, outputs) in product(("int4", "int8", "float8", "float4"), HALVES, shapes):
-        codes = torch.randint(0, 1 << BITS[kind], (outputs, 328)).to(torch.uint8)
+    shapes = ((1, 64, 328), (8, 64, 328), (16, 64, 328), (20, 64, 328), (20, 64, 9224), (2, many, 328))
+    for kind, dtype, (rows, outputs, inputs) in product(("int4", "int8", "float8", "float4"), HALVES, shapes):
+        codes = torch.randint(0, 1 << BITS[kind], (outputs, inputs)).to(torch.uint8)
         for size, has_zeros in product((32, 128), (False, True) if kind.startswith("int") else (False,)):
-            scales = torch.rand(outputs, -(-328 // size)).to(dtype)
+            scales = torch.rand(outputs, -(-inputs // size)).to(dtype)
             zeros = torch.zeros_like(scales, dtype=torch.uint8) if has_zeros else None
             weight = TensorCoreWeight.of_codes(kind, codes, scales, zeros, size, dtype)
             assert weight is not None
             multiply_packed(weight, rows)
-    for dtype, (rows, outputs) in product(HALVES, shapes):
-        codes, scales = (torch.randint(0, most, (outputs, width)) for most, width in ((16, 328), (127, 21)))
+    for dtype, (rows, outputs, inputs) in product(HALVES, shapes):
+        codes = torch.randint(0, 16, (outputs, inputs))
+        scales = torch.randint(0, 127, (outputs, -(-inputs // 16)))
         floats = TensorCoreWeight.of_scaled_floats(codes.byte(), scales.byte(), torch.rand(outputs), dtype)
         assert floats is not None
         multiply_packed(floats, rows)

@@ -6,7 +6,16 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from constrain.kernels import Activation, RowNorm, gated_activation, gated_linear, layer_norm, linear, rms_norm
+from constrain.kernels import (
+    Activation,
+    RowNorm,
+    gated_activation,
+    gated_linear,
+    layer_norm,
+    linear,
+    normalise_heads,
+    rms_norm,
+)
 from constrain.kernels.activation import gated_activation_reference
 from constrain.kernels.norm import rms_norm_reference
 
@@ -39,6 +48,17 @@ def test_layer_norm() -> None:
     expected = centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt() * weight + bias
     assert torch.allclose(layer_norm(x, weight, bias, 1e-5, residual), expected, atol=1e-6)
     assert torch.equal(residual, total)
+
+
+@pytest.mark.parametrize("centred", [False, True])
+def test_norm_of_heads(centred: bool) -> None:
+    qkv, weight = torch.randn(2, 3, 5, 8), torch.randn(3, 8)
+    expected = qkv.clone()
+    each = expected[:, :, :3]
+    each -= each.mean(-1, keepdim=True) if centred else 0
+    each *= (each.square().mean(-1, keepdim=True) + 1e-5).rsqrt() * weight
+    normalise_heads(qkv.narrow(2, 0, 3), weight, 1e-5, centred=centred)
+    assert torch.allclose(qkv, expected, atol=1e-6)
 
 
 def test_clamped_swiglu() -> None:
@@ -81,6 +101,24 @@ def test_norms_on_a_gpu(shape: tuple[int, ...], dtype: torch.dtype, cuda: torch.
     assert close(rms_norm(total, None, 1e-5), rms_norm_reference(exact, None, 1e-5), dtype)
     expected = F.layer_norm(exact, (n,), weight.float(), bias.float(), 1e-5)
     assert close(layer_norm(x, weight, bias, 1e-5, residual), expected, dtype) and torch.equal(residual, total)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("centred", [False, True])
+@pytest.mark.parametrize("shape", [(1, 1, 1, 8), (2, 1, 36, 128), (3, 5, 7, 96), (1, 2, 40, 256), (2, 2, 3, 264)])
+def test_norms_of_heads_on_a_gpu(
+    shape: tuple[int, int, int, int], centred: bool, dtype: torch.dtype, cuda: torch.device
+) -> None:
+    batch, width, heads, dim = shape
+    qkv = torch.randn(batch, width, heads + 3, dim, device=cuda).to(dtype)
+    weight, values = torch.randn(heads, dim, device=cuda).to(dtype), qkv[:, :, heads:].clone()
+    exact = qkv[:, :, :heads].double()
+    exact -= exact.mean(-1, keepdim=True) if centred else 0
+    exact *= (exact.square().mean(-1, keepdim=True) + 1e-5).rsqrt() * weight.double()
+    torch.cuda.synchronize()
+    normalise_heads(qkv.narrow(2, 0, heads), weight, 1e-5, centred=centred)
+    assert close(qkv[:, :, :heads], exact, dtype) and torch.equal(qkv[:, :, heads:], values)
 
 
 @pytest.mark.gpu

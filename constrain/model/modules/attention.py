@@ -83,8 +83,7 @@ class Attention(HalfLayer):
         qkv = self.qkv.forward(x, context, norm=norm)
         qkv = qkv.view(*x.shape[:2], normed + self.layer.kv_heads, self.head_dim)
         if self.head_norm_weight is not None:
-            qk = qkv.narrow(2, 0, normed)
-            qk.copy_(self.head_norms[0].unweighted(qk) * self.head_norm_weight)
+            self.head_norms[0].normalise_heads(qkv.narrow(2, 0, normed), self.head_norm_weight)
         elif self.head_norms:
             self._norm_all_heads(qkv, context)
         self.pair_halves(qkv)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import torch
 
-from constrain.kernels import RowNorm, layer_norm, rms_norm
+from constrain.kernels import RowNorm, layer_norm, normalise_heads, rms_norm
 from constrain.model.forward_context import ForwardContext
 from constrain.model.layout import Shape
 from constrain.model.modules.module import Module
@@ -33,9 +33,9 @@ class RMSNorm(Module):
     def forward(self, x: torch.Tensor, context: ForwardContext) -> torch.Tensor:
         return rms_norm(x, self.weight, self.eps)
 
-    def unweighted(self, x: torch.Tensor) -> torch.Tensor:
-        """Normalise without the weight."""
-        return rms_norm(x, None, self.eps)
+    def normalise_heads(self, x: torch.Tensor, weight: torch.Tensor) -> None:
+        """Normalise heads ``[batch, width, heads, dim]`` in place, with a weight ``[heads, dim]`` for each."""
+        normalise_heads(x, weight, self.eps)
 
     @property
     def fused(self) -> RowNorm:
@@ -76,8 +76,8 @@ class LayerNorm(RMSNorm):
     def forward(self, x: torch.Tensor, context: ForwardContext) -> torch.Tensor:
         return layer_norm(x, self.weight, self.bias, self.eps)
 
-    def unweighted(self, x: torch.Tensor) -> torch.Tensor:
-        return layer_norm(x, None, None, self.eps)
+    def normalise_heads(self, x: torch.Tensor, weight: torch.Tensor) -> None:
+        normalise_heads(x, weight, self.eps, centred=True)
 
     @property
     def fused(self) -> RowNorm:
