@@ -76,6 +76,19 @@ CASES: list[tuple[Any, list[str]]] = [
         ['["john@example.com", "john@example.org", "jo@example.com"]'],
     ),
     (
+        {
+            "type": "array",
+            "prefixItems": [
+                {"type": "string", "format": kind, "maxLength": length}
+                for kind, length in [("email", 16), ("email", 20), ("email", 190), ("email", 300), ("uuid", 40)]
+            ],
+        },
+        [
+            '["john@example.com", "john@example.com", "john@example.org", "jo@example.com", '
+            '"f81d4fae-7dec-11d0-a765-00a0c91e6bf6"]'
+        ],
+    ),
+    (
         {"properties": {"a\nb": {"type": "null"}, 'q"r': {"enum": [1]}, "abc": {}}},
         ['{"a\\nb": null, "q\\"r": 1, "ab": 2}'],
     ),

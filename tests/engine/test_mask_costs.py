@@ -125,6 +125,15 @@ def test_a_value_costs_little_in_another_grammar(kind: str, value: str | int, co
     assert at_value("second") <= 100
 
 
+def test_a_format_of_bounded_length_costs_little_in_another_grammar(code_vocabulary: Vocabulary) -> None:
+    def nodes(length: int) -> int:
+        schema = {"type": "string", "format": "email", "maxLength": length}
+        return sum(costs(schema, '"count@name.type"', code_vocabulary)[1])
+
+    first = nodes(1000)
+    assert nodes(900) <= first / 4
+
+
 @pytest.mark.parametrize("minimum", [0, 12])
 def test_a_minimum_length_costs_strings_of_bounded_length_little(minimum: int, code_vocabulary: Vocabulary) -> None:
     schema = {"type": "string", "pattern": "[0-9a-f]", "minLength": minimum, "maxLength": 12}

@@ -89,7 +89,7 @@ void BoundedStringRule::expand(Local local, const Lengths&, Expansion& out) {
 bool BoundedStringRule::apply(Guard guard, uint8_t, Reg& reg, Registers& registers) const {
   const uint64_t needed = guard >> kLeastShift;
   const uint64_t after = reg + (guard & kCounted ? 1 : 0);
-  if (needed > kNear) registers.consult(this);
+  if (needed > near_) registers.consult(this);
   if (after > max_ || needed > max_ - after) return false;
   reg = after;
   return true;
@@ -101,7 +101,7 @@ WildcardRegion BoundedStringRule::wildcard_region(Local local, Reg reg) {
   Needs& needs = needs_[state];
   explored_ = &needs, first_ = {{state, 0}};
   WildcardRegion text = texts_.from(state);
-  if (needs.most > kNear) return {};
+  if (needs.most > near_) return {};
   const uint64_t left = max_ - reg, limit = needs.limit(left);
   if (text.max_length <= limit) return text;
   text.max_length = limit;
@@ -125,13 +125,14 @@ uint64_t BoundedStringRule::Needs::limit(uint64_t left) const {
   return limit;
 }
 
-bool BoundedStringRule::describe(Local, Reg reg, uint64_t, std::vector<uint64_t>& out) const {
+bool BoundedStringRule::describe(Local local, Reg reg, uint64_t, std::vector<uint64_t>& out) const {
+  if (portable_id()) return outline(local, reg, out);
   out.push_back(max_ - reg);
   return true;
 }
 
 bool BoundedStringRule::outline(Local, Reg reg, std::vector<uint64_t>& out) const {
-  out.push_back(std::min(max_ - reg, horizon_ + kNear + 1));
+  out.push_back(std::min(max_ - reg, horizon_ + near_ + 1));
   return true;
 }
 

@@ -16,7 +16,10 @@ namespace constrain::json {
 class BoundedStringRule final : public Rule, private MaskHints, private CompletionHints {
  public:
   /// `strings` uses minimal escapes (Escapes::minimal).
-  BoundedStringRule(AutomatonPtr strings, uint64_t max) : strings_(std::move(strings)), max_(max) {}
+  BoundedStringRule(AutomatonPtr strings, uint64_t max)
+      : strings_(std::move(strings)),
+        max_(max),
+        near_(strings_->farthest() == kInfinite ? kNear : strings_->farthest()) {}
 
   Local start() override { return strings_->start(); }
   MaskHints& mask_hints() override { return *this; }
@@ -28,6 +31,7 @@ class BoundedStringRule final : public Rule, private MaskHints, private Completi
   bool describe(Local state, Reg reg, uint64_t horizon, std::vector<uint64_t>& out) const override;
   bool outline(Local state, Reg reg, std::vector<uint64_t>& out) const override;
   bool shares_registers(Local, Local) const override { return true; }
+  uint64_t portable_id() const override { return strings_->shared_id() ? strings_->shared_id() | kBounded : 0; }
   uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;
   uint64_t max_remaining(RuleBounds&) override;
   uint64_t max_to_differ(RuleBounds&) override;
@@ -40,7 +44,9 @@ class BoundedStringRule final : public Rule, private MaskHints, private Completi
   static constexpr Guard kGuard = 1, kCounted = 2;
   static constexpr int kLeastShift = 2;
 
-  /// Outlines are enough while at most this many characters must follow.
+  /// Tells the strings of a shared automaton from those with a maximum length.
+  static constexpr uint64_t kBounded = uint64_t{1} << 63;
+  /// Outlines are enough while at most this many characters must follow, if more may have to.
   static constexpr uint64_t kNear = 16;
   /// Limits on counting values: the characters of a string, and the states visited.
   static constexpr uint64_t kCountedLength = 64;
@@ -71,6 +77,7 @@ class BoundedStringRule final : public Rule, private MaskHints, private Completi
 
   AutomatonPtr strings_;
   uint64_t max_;
+  uint64_t near_;         // outlines are enough while at most this many characters must follow
   uint64_t horizon_ = 0;  // bytes of the longest token
   std::unordered_map<Local, uint64_t> least_, shortest_;
   std::map<std::pair<Local, uint64_t>, uint64_t> counts_;

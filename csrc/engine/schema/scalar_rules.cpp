@@ -104,6 +104,14 @@ std::string content_key(const StringCell& cell) {
   return key;
 }
 
+bool is_host_name(std::string_view format) { return format == "hostname" || format == "idn-hostname"; }
+
+/// The strings of a format, shared by all grammars.
+AutomatonPtr format_strings(std::string_view name, const AutomatonPtr& language) {
+  const auto make = [&] { return json_string(language, Escapes::minimal); };
+  return shared_automaton("string " + std::string(name), make, string_lengths(name));
+}
+
 /// Length of the shortest spelling of listed strings; unknown if some are not listed.
 std::optional<uint64_t> shortest_word(const std::vector<StringCell>& cells) {
   uint64_t shortest = kInfinite;
@@ -151,10 +159,8 @@ RuleId ScalarRules::common(const std::string& key, const Make& make, Words words
 }
 
 RuleId ScalarRules::format(std::string_view name, const AutomatonPtr& language) {
-  if (name == "hostname" || name == "idn-hostname") return host_name(name == "idn-hostname");
-  const std::string key = "string " + std::string(name);
-  const auto make = [&] { return json_string(language, Escapes::minimal); };
-  return shared(key, [&] { return shared_automaton(key, make, string_lengths(name)); });
+  if (is_host_name(name)) return host_name(name == "idn-hostname");
+  return shared("string " + std::string(name), [&] { return format_strings(name, language); });
 }
 
 void ScalarRules::add_literals(const Cells& cells, std::vector<RuleId>& out) {
@@ -245,7 +251,10 @@ RuleId ScalarRules::bounded_string(const StringCell& cell) {
   if (!added) return it->second;
   StringCell longer = cell;
   longer.max = kInfinite;
-  const AutomatonPtr content = Normaliser::content(longer), strings = json_string(content, Escapes::minimal);
+  const AutomatonPtr content = Normaliser::content(longer);
+  const std::string_view name = format_of(longer);
+  const AutomatonPtr strings =
+      name.empty() || is_host_name(name) ? json_string(content, Escapes::minimal) : format_strings(name, content);
   if (has_words_beyond(content, cell.max)) {
     it->second = grammar_.add(std::make_unique<json::BoundedStringRule>(strings, cell.max));
   } else {
