@@ -120,7 +120,7 @@ class Compiler {
   }
 
   std::string reason(ConjunctionId id, const Normaliser::Conflict& at, const std::string& keyword) const {
-    if (!keyword.empty()) return "no value satisfies this keyword and what stands beside it";
+    if (!keyword.empty()) return "no value satisfies this keyword together with the others of its schema";
     const std::span<const Literal> literals = conjunctions_[id];
     if (literals.size() == 1) {
       return literals.front().negated ? "every value satisfies this schema, and none may"
