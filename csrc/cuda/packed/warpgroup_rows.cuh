@@ -30,7 +30,7 @@ constexpr int kShareColumns = 4;  // eights of rows
 constexpr int kShareRows = kShareColumns * kRowsOfProduct;
 constexpr int kRowStages = 4;
 constexpr int kHeldSpans = 4;  // of rows on their way to registers
-// Floats of a row of sums; so many that lanes use different banks.
+// Stride of a row of sums in floats, padded so that lanes use different banks of shared memory.
 constexpr int kSumsStride = kShareTiles * kPackedTile + 4;
 static_assert(kShareRows * kQuarters == kLoadThreads, "a thread brings a quarter of a row");
 
