@@ -18,7 +18,7 @@ import constrain
 from constrain import LLM, ExLlamaV2DynamicGenerator, ExLlamaV2DynamicJob, ExLlamaV2StreamingGenerator
 from constrain.arguments import check_count, check_number, texts_of
 from constrain.chat import Chat
-from constrain.engine import compile_regex
+from constrain.engine import Vocabulary, compile_regex
 from constrain.errors import (
     ArgumentError,
     CacheError,
@@ -30,6 +30,7 @@ from constrain.errors import (
 )
 from constrain.extract import Extractor, Target
 from constrain.filters import ExLlamaV2EngineFilter, combine, create
+from constrain.filters.vocabularies import vocabulary_of
 from constrain.generator import ExLlamaV2BaseGenerator, ExLlamaV2Sampler
 from constrain.testing import MockModel, accepts, byte_vocabulary, sample
 
@@ -338,6 +339,15 @@ def test_filters(llm: LLM) -> None:
 def test_a_grammar_for_another_vocabulary_is_refused(llm: LLM) -> None:
     said = r"compiled for Vocabulary\(size=257.*Vocabulary\.from_tokenizer"
     refuses(VocabularyError, said, ExLlamaV2EngineFilter, llm.model, llm.tokenizer, GRAMMAR)
+
+
+def test_a_vocabulary_that_differs_by_one_token_is_another(llm: LLM) -> None:
+    own = vocabulary_of(llm.tokenizer)
+    tokens = [own.token_bytes(token) for token in range(own.size)]
+    tokens[tokens.index(b"z")] = b"zz~"
+    other = Vocabulary.from_tokens(tokens, own.eos_token_ids, own.special_token_ids)
+    grammar = compile_regex("a+", other)
+    refuses(VocabularyError, "compiled for", ExLlamaV2EngineFilter, llm.model, llm.tokenizer, grammar)
 
 
 def test_help_for_tests() -> None:

@@ -22,7 +22,7 @@ from constrain.bench.shapes import Shape
 from constrain.engine import CompiledGrammar, Vocabulary, compile_json_schema
 from constrain.errors import ConstrainError
 from constrain.filters import ExLlamaV2EngineFilter
-from constrain.filters.engine import vocabulary_of
+from constrain.filters.vocabularies import vocabulary_of
 from constrain.generator import ExLlamaV2DynamicGenerator, ExLlamaV2DynamicJob, ExLlamaV2Sampler
 from constrain.model import ExLlamaV2, ExLlamaV2Cache
 from constrain.runtime.page_allocator import PAGED_PAGE_SIZE

@@ -29,7 +29,7 @@ from constrain.extract import Extraction, Target
 from constrain.extract.calibration import Sample, kind_of
 from constrain.extract.leaves import find_leaves
 from constrain.extract.options import ExtractionOptions
-from constrain.filters.engine import vocabulary_of
+from constrain.filters.vocabularies import vocabulary_of
 
 _MAX_NEW_TOKENS = 1000
 

@@ -111,7 +111,10 @@ class CompiledGrammar:
         return self
 
     def matcher(self) -> _core.Matcher:
-        """Create a matcher at the start of a text."""
+        """Create a matcher at the start of a text: the parse state of one sequence, which computes its token masks.
+
+        Its methods, ``accept`` and ``mask`` among them, are in ``csrc/engine/matcher/matcher.cpp``.
+        """
         return _core.Matcher(self.core)
 
     def accepts(self, text: str | bytes, *, special_tokens: bool = False) -> bool:

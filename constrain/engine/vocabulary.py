@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -210,6 +211,11 @@ class Vocabulary:
             raise VocabularyError(str(error)) from error
         _verify(tokenizer, core)
         return cls(core, table.special_ids | frozenset(eos))
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 digest of all tokens, by which equal vocabularies are recognised."""
+        return hashlib.sha256(json.dumps(written_vocabulary(self.core)).encode()).hexdigest()
 
     def token_bytes(self, token_id: int) -> bytes:
         """Return the bytes of a token; empty for special tokens and unused ids."""

@@ -23,8 +23,8 @@ from constrain.extract.evidence import Path
 from constrain.extract.extraction import Confidence
 from constrain.extract.leaves import Leaf, find_leaves, marked
 from constrain.extract.target import Target
-from constrain.filters.engine import vocabulary_of
 from constrain.filters.masks import RowMask, TokenMask
+from constrain.filters.vocabularies import vocabulary_of
 from constrain.runtime.confidence import TokenConfidence, removed_share
 from constrain.tokenizer import ExLlamaV2Tokenizer
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from constrain.engine import Limits, compile_json_schema, grammar_cache
 from constrain.engine.json_schema import FormatPolicy, IntegerPolicy, PropertyOrder, WhitespacePolicy
-from constrain.filters.engine import ExLlamaV2EngineFilter, vocabulary_of
+from constrain.filters.compiled_grammar import ExLlamaV2EngineFilter
+from constrain.filters.vocabularies import vocabulary_of
 
 if TYPE_CHECKING:
     from referencing import Registry

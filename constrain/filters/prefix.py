@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from constrain.arguments import texts_of
 from constrain.engine import compile_regex, grammar_cache
 from constrain.errors import GrammarError
-from constrain.filters.engine import ExLlamaV2EngineFilter, vocabulary_of
+from constrain.filters.compiled_grammar import ExLlamaV2EngineFilter
 from constrain.filters.patterns import alternatives, literal
+from constrain.filters.vocabularies import vocabulary_of
 
 if TYPE_CHECKING:
     import numpy as np

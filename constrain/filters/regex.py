@@ -6,7 +6,8 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from constrain.engine import compile_regex, grammar_cache
-from constrain.filters.engine import ExLlamaV2EngineFilter, vocabulary_of
+from constrain.filters.compiled_grammar import ExLlamaV2EngineFilter
+from constrain.filters.vocabularies import vocabulary_of
 
 if TYPE_CHECKING:
     from constrain.tokenizer import ExLlamaV2Tokenizer

@@ -9,8 +9,9 @@ from constrain.arguments import texts_of
 from constrain.engine import compile_choices, compile_regex, grammar_cache
 from constrain.errors import GrammarError
 from constrain.filters.base import FilterResult
-from constrain.filters.engine import ExLlamaV2EngineFilter, vocabulary_of
+from constrain.filters.compiled_grammar import ExLlamaV2EngineFilter
 from constrain.filters.patterns import alternatives, any_case
+from constrain.filters.vocabularies import vocabulary_of
 
 if TYPE_CHECKING:
     import torch

@@ -18,7 +18,7 @@ from constrain.filters import (
     ExLlamaV2PrefixFilter,
     ExLlamaV2RegexFilter,
 )
-from constrain.filters.engine import vocabulary_of
+from constrain.filters.vocabularies import vocabulary_of
 from constrain.model import ExLlamaV2
 from constrain.tokenizer import ExLlamaV2Tokenizer
 

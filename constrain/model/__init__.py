@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 from constrain.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from constrain.model.cache import ExLlamaV2Cache, ExLlamaV2CacheBase
-    from constrain.model.cache_quant import (
+    from constrain.model.config import ExLlamaV2Config
+    from constrain.model.embeddings import EMBEDDING_INDEX, ExLlamaV2MMEmbedding
+    from constrain.model.intervention import Intervention
+    from constrain.model.kv_cache import ExLlamaV2Cache, ExLlamaV2CacheBase
+    from constrain.model.kv_cache_quantized import (
         ExLlamaV2Cache_8bit,
         ExLlamaV2Cache_Q,
         ExLlamaV2Cache_Q4,
         ExLlamaV2Cache_Q6,
         ExLlamaV2Cache_Q8,
     )
-    from constrain.model.cache_tp import ExLlamaV2Cache_TP
-    from constrain.model.config import ExLlamaV2Config
-    from constrain.model.embeddings import EMBEDDING_INDEX, ExLlamaV2MMEmbedding
-    from constrain.model.intervention import Intervention
+    from constrain.model.kv_cache_tp import ExLlamaV2Cache_TP
     from constrain.model.lora import ExLlamaV2Lora
     from constrain.model.model import ExLlamaV2
     from constrain.model.seq_tensor import SeqTensor
@@ -28,15 +28,15 @@ else:
     __getattr__, __dir__ = lazy_names(
         __name__,
         {
-            "constrain.model.cache": ["ExLlamaV2Cache", "ExLlamaV2CacheBase"],
-            "constrain.model.cache_quant": [
+            "constrain.model.kv_cache": ["ExLlamaV2Cache", "ExLlamaV2CacheBase"],
+            "constrain.model.kv_cache_quantized": [
                 "ExLlamaV2Cache_8bit",
                 "ExLlamaV2Cache_Q",
                 "ExLlamaV2Cache_Q4",
                 "ExLlamaV2Cache_Q6",
                 "ExLlamaV2Cache_Q8",
             ],
-            "constrain.model.cache_tp": ["ExLlamaV2Cache_TP"],
+            "constrain.model.kv_cache_tp": ["ExLlamaV2Cache_TP"],
             "constrain.model.config": ["ExLlamaV2Config"],
             "constrain.model.embeddings": ["EMBEDDING_INDEX", "ExLlamaV2MMEmbedding"],
             "constrain.model.intervention": ["Intervention"],

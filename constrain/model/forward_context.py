@@ -10,8 +10,8 @@ from typing import Protocol, TypeVar
 import torch
 
 from constrain.kernels import LowRankWorkspace, attention, rotate
-from constrain.model.cache import ExLlamaV2CacheBase
 from constrain.model.embeddings import IndexedEmbeddings
+from constrain.model.kv_cache import ExLlamaV2CacheBase
 from constrain.model.prompt_images import NO_IMAGES, PromptImages, Span, whole_end
 from constrain.model.rope import RotaryTable
 

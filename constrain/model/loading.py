@@ -13,9 +13,9 @@ from tqdm import tqdm
 from constrain.arguments import check_number, check_type
 from constrain.errors import ModelError
 from constrain.model.builder import build_modules
-from constrain.model.cache import ExLlamaV2Cache, ExLlamaV2CacheBase
 from constrain.model.config import ExLlamaV2Config
 from constrain.model.devices import default_dtype, listed_devices
+from constrain.model.kv_cache import ExLlamaV2Cache, ExLlamaV2CacheBase
 from constrain.model.memory import dequantized_forms, fill_in_order, place, place_with_cache
 from constrain.model.modules import Attention, Module, find_linear
 from constrain.model.rope import RotaryTable

@@ -12,10 +12,10 @@ import torch
 
 from constrain.errors import ModelError
 from constrain.kernels import BLOCK, MAX_SCORES, PIECE, Unquantized, multiplies_packed
-from constrain.model.cache import CachedModel, ExLlamaV2CacheBase
 from constrain.model.config import ExLlamaV2Config
 from constrain.model.devices import fill, first_device, free_memory, split_by_free_memory, split_by_size
 from constrain.model.formats import StoredWeight
+from constrain.model.kv_cache import CachedModel, ExLlamaV2CacheBase
 from constrain.model.modules import Attention, Head, Module
 
 T = TypeVar("T")

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 
 from constrain.errors import ModelError
-from constrain.model.cache import ExLlamaV2CacheBase
 from constrain.model.devices import free_memory, listed_devices
+from constrain.model.kv_cache import ExLlamaV2CacheBase
 from constrain.model.memory import SizedModel, module_sizes, working_bytes
 from constrain.model.modules import Attention, Head, Module
 from constrain.model.sharding import LayerShares, ShardingPlan, make_plan

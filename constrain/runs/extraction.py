@@ -76,7 +76,7 @@ def run_extraction(
         RunError: the output cannot be written, or too many documents in a row failed unexpectedly. The output has what
             was done until then.
     """
-    from constrain.filters.engine import vocabulary_of
+    from constrain.filters.vocabularies import vocabulary_of
 
     target = Target.of(schema)
     model = llm if isinstance(llm, LazyModel) else LazyModel.of(llm)

@@ -1,4 +1,7 @@
-"""The inference runtime: scheduling, paged KV cache, decode graphs, constrained sampling, speculative decoding."""
+"""The inference runtime: scheduling, paged KV cache, decode graphs, constrained sampling, speculative decoding.
+
+A step is ``Runtime.step`` in ``runtime.py``; ``decode_loop.py`` lists the files of its parts.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Attention metadata of a forward pass: which keys each new token attends to, and where its own are stored.
 
-:class:`RaggedAttention` is that of prefill and of eager passes, whose rows have any number of tokens.
-:class:`DecodeAttention` is that of CUDA graphs: kernels read lengths and block tables from tensors that stay in place.
+:func:`ragged_attention` builds that of prefill and of eager passes, whose rows have any number of tokens.
+:class:`DecodeAttentionBuilder` builds that of CUDA graphs, in which kernels read lengths and block tables from tensors
+that stay in place.
 """
 
 from __future__ import annotations
@@ -16,13 +17,15 @@ from constrain.kernels import AttentionWorkspace, KVQuantization, Pages, Parts, 
 from constrain.model import ExLlamaV2, ExLlamaV2CacheBase
 from constrain.model.forward_context import AttentionLayer, full_and_sliding, rotated, rotations, visible
 from constrain.model.rope import RotaryTable
-from constrain.runtime.forward_batch import BatchRow, ForwardBatch, Slots, row_slots
+from constrain.runtime.forward_batch import BatchRow, ForwardBatch, Slots, StaticBatch, row_slots
 
 Rotation = tuple[torch.Tensor, torch.Tensor]
 """Cosines and sines by position."""
 
 #: Rows are alone in attention if they have more keys for each query: where rows are joined, their keys are copied.
 _MAX_KEYS_PER_QUERY = 8
+#: Features of a rotation by zero, the fewest that kernels take.
+_MIN_ROTATED = 16
 
 
 @dataclass(frozen=True)
@@ -212,3 +215,42 @@ class DecodeAttention:
             sinks=layer.sinks,
             workspace=self.workspace,
         )
+
+
+class DecodeAttentionBuilder:
+    """Builds the attention metadata of CUDA graphs, which share rotations and the pages of a KV cache.
+
+    Args:
+        model, cache: loaded.
+        page_size: positions per page.
+        device: device of the tokens.
+    """
+
+    def __init__(self, model: ExLlamaV2, cache: ExLlamaV2CacheBase, page_size: int, device: torch.device) -> None:
+        self._model, self._quantizations = model, (cache.key_quantization, cache.value_quantization)
+        self._layers = [
+            tuple(tuple(part.view(-1, page_size, *part.shape[2:]) for part in parts) for parts in cache.parts(layer))
+            for layer in range(cache.num_entries)
+        ]
+        length = min(cache.max_seq_len, model.config.max_seq_len)
+        self._others = [other for other in model.devices if other != device]
+        self._rotations = {each: self._rotations_on(each, length) for each in (device, *self._others)}
+
+    def build(self, batch: StaticBatch) -> DecodeAttention:
+        """Return the metadata of a batch, on all devices of the model."""
+        attention = self._on_device(batch.sequence_lengths, batch.block_table)
+        for device in self._others:
+            attention.copies[device] = self._on_device(batch.sequence_lengths.to(device), batch.block_table.to(device))
+        return attention
+
+    def _on_device(self, lengths: torch.Tensor, block_table: torch.Tensor) -> DecodeAttention:
+        layers = [Pages(keys, values, block_table, *self._quantizations) for keys, values in self._layers]
+        rotations, window = self._rotations[lengths.device], self._model.config.sliding_window
+        # Each graph has its own workspace, since a shared one would move when it grows.
+        return DecodeAttention(lengths, *rotations, window, layers, AttentionWorkspace())
+
+    def _rotations_on(self, device: torch.device, length: int) -> tuple[Rotation, Rotation, Rotation]:
+        """Return the rotations of full and of sliding layers, and one by zero for layers without."""
+        full, sliding = (table.whole(length, device) for table in self._model.rotary_tables)
+        cos, sin = (each[..., :_MIN_ROTATED] for each in full)
+        return full, sliding, (torch.ones_like(cos), torch.zeros_like(sin))

@@ -26,7 +26,6 @@ from typing import TypeAlias
 from constrain.engine.advance import Workers
 from constrain.filters.adapter import new_step
 from constrain.kernels.graphs import Event as DeviceEvent
-from constrain.runtime.decode_batch import DecodeBatch, ScheduledSequence
 from constrain.runtime.events import Update
 from constrain.runtime.mask_batch import MaskBatch
 from constrain.runtime.measurements import Measurements
@@ -34,7 +33,7 @@ from constrain.runtime.model_runner import ModelRunner
 from constrain.runtime.sampler.batch_sampler import BatchSampler, SampledBatch
 from constrain.runtime.sampler.inputs import SamplingRow
 from constrain.runtime.sampler.params import GREEDY, TokenBias
-from constrain.runtime.scheduler import Scheduler
+from constrain.runtime.scheduler import DecodeBatch, ScheduledSequence, Scheduler
 from constrain.runtime.sequence import SequenceState
 from constrain.runtime.speculative.speculation import Speculation
 from constrain.runtime.speculative.verification import verify

@@ -153,8 +153,9 @@ class ModelRunner:
                 self.model, self.cache, self.page_size, self.history, self.sampled, self.uploads
             )
         graph = self._graphs.run(rows, loras)
-        starts = range(0, len(rows) * graph.width, graph.width)
-        return PassOutput(graph.states, graph.context, graph.history, graph.lengths, starts, static=graph)
+        batch = graph.batch
+        starts = range(0, len(rows) * batch.width, batch.width)
+        return PassOutput(graph.states, graph.context, batch.history, batch.lengths, starts, static=graph)
 
     def _run_eagerly(self, rows: Sequence[BatchRow], loras: tuple[ExLlamaV2Lora, ...]) -> PassOutput:
         batch = ForwardBatch(rows, self.page_size)

@@ -11,7 +11,7 @@ from time import time
 from constrain.engine import Vocabulary
 from constrain.errors import ArgumentError
 from constrain.extract.prompts.thinking import ThinkingMarks, thinking_marks
-from constrain.filters.engine import vocabulary_of
+from constrain.filters.vocabularies import vocabulary_of
 from constrain.llm import LLM
 from constrain.model import ExLlamaV2Lora
 from constrain.serve.errors import APIError

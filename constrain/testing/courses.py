@@ -95,8 +95,9 @@ class FilterCourse(Course):
 
     def __init__(self, target: ExLlamaV2Filter) -> None:
         from constrain.filters.adapter import adapt
-        from constrain.filters.engine import ExLlamaV2EngineFilter, vocabulary_of
+        from constrain.filters.compiled_grammar import ExLlamaV2EngineFilter
         from constrain.filters.masks import flags
+        from constrain.filters.vocabularies import vocabulary_of
 
         self.vocabulary = vocabulary_of(target.tokenizer)
         self._constraint = adapt(target, target.tokenizer, self.vocabulary.size)

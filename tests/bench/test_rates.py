@@ -12,7 +12,7 @@ from constrain.bench import decode, prefill, step
 from constrain.bench.random_model import random_model
 from constrain.bench.shapes import Shape
 from constrain.engine import compile_regex
-from constrain.filters.engine import vocabulary_of
+from constrain.filters.vocabularies import vocabulary_of
 from constrain.model import ExLlamaV2, ExLlamaV2Cache
 from constrain.tokenizer import ExLlamaV2Tokenizer
 

@@ -24,8 +24,8 @@ from constrain.extract.extraction import PRESENT
 from constrain.extract.leaves import Leaf, find_leaves
 from constrain.extract.options import ExtractionOptions
 from constrain.filters import ExLlamaV2RegexFilter
-from constrain.filters.engine import vocabulary_of
 from constrain.filters.masks import flags
+from constrain.filters.vocabularies import vocabulary_of
 from constrain.generator import ExLlamaV2Sampler
 
 SCHEMA = {

@@ -19,7 +19,7 @@ from constrain.engine import allocate_bitmask
 from constrain.engine.bitmask import unpacked
 from constrain.extract import Calibration, Extraction, Target
 from constrain.extract.list_ends import _Place, doubtful_end
-from constrain.filters.engine import vocabulary_of
+from constrain.filters.vocabularies import vocabulary_of
 
 WORDS = ["ash", "bay", "cob", "dun", "elm", "fir", "gum", "hop", "ivy"]
 SCHEMA = {

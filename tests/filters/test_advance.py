@@ -10,7 +10,7 @@ from constrain import ExLlamaV2Tokenizer
 from constrain._core import Mask, Turns, Workers
 from constrain.engine import CompiledGrammar, Matcher, Vocabulary, allocate_bitmask, compile_json_schema, compile_regex
 from constrain.engine.bitmask import unpacked
-from constrain.filters.engine import vocabulary_of
+from constrain.filters.vocabularies import vocabulary_of
 
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 9}, "age": {"type": "integer"}}}
 

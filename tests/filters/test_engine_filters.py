@@ -22,7 +22,7 @@ from constrain.filters import (
     ExLlamaV2JSONSchemaFilter,
     ExLlamaV2RegexFilter,
 )
-from constrain.filters.engine import vocabulary_of
+from constrain.filters.vocabularies import vocabulary_of
 from constrain.testing import accepts, sample
 
 EOS = 1

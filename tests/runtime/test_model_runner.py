@@ -96,7 +96,7 @@ def graph_logits(graphs: DecodeGraphRunner, model: ExLlamaV2, batch: Sequence[Ba
     graph = graphs.run(batch, ())
     with torch.inference_mode():
         logits = model.head(graph.states, graph.context).float()
-    places = [i * graph.width + j for i, row in enumerate(batch) for j in range(len(row.ids))]
+    places = [i * graph.batch.width + j for i, row in enumerate(batch) for j in range(len(row.ids))]
     return logits[places]
 
 
@@ -258,7 +258,7 @@ def test_rotations_are_cached_for_positions_that_a_sequence_may_have(
     llama: ExLlamaV2, tokenizer: ExLlamaV2Tokenizer
 ) -> None:
     cache = ExLlamaV2Cache(llama, max_seq_len=4096)
-    assert len(graphs_of(ModelRunner(llama, cache, 256))._rotations[torch.device("cpu")][0][0]) == 1024
+    assert len(graphs_of(ModelRunner(llama, cache, 256))._attention._rotations[torch.device("cpu")][0][0]) == 1024
     runtime = Runtime(llama, cache, tokenizer)
     longest = llama.config.max_seq_len
     assert runtime.max_seq_len == longest

@@ -15,7 +15,7 @@ from request_kinds import EOS, WIDTH
 
 from constrain.errors import ArgumentError, BudgetError, FilterError, GenerationError
 from constrain.filters import ExLlamaV2Filter, ExLlamaV2RegexFilter, combine
-from constrain.filters.engine import vocabulary_of
+from constrain.filters.vocabularies import vocabulary_of
 from constrain.model import ExLlamaV2
 from constrain.runtime import Request, Runtime, SamplingParams
 from constrain.runtime.confidence import TokenConfidence

@@ -64,6 +64,6 @@ def check_graphs(model: ExLlamaV2, whole: ExLlamaV2, bound: float) -> None:
         with torch.inference_mode():
             expected = whole.head(out.states, out.context).float()
             found = model.head(graph.states, graph.context).float()
-            found = found.view(-1, graph.width, found.shape[-1])[: len(batch), : end - start].flatten(0, 1)
+            found = found.view(-1, graph.batch.width, found.shape[-1])[: len(batch), : end - start].flatten(0, 1)
             found = found.to(expected.device)
         assert (found - expected)[:, :99].norm() <= bound * expected[:, :99].norm()

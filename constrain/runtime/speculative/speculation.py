@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from constrain.runtime.decode_batch import ScheduledSequence
 from constrain.runtime.model_runner import ModelRunner
+from constrain.runtime.scheduler import ScheduledSequence
 from constrain.runtime.sequence import SequenceState
 from constrain.runtime.speculative.proposer import Proposer
 

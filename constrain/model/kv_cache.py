@@ -1,4 +1,4 @@
-"""KV caches."""
+"""KV caches: the storage of keys and values. Pages of it are allocated in ``runtime/page_allocator.py``."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import math
 
 from constrain.errors import CacheError
 from constrain.kernels import GroupQuantization, KVQuantization, TruncatedFloat
-from constrain.model.cache import ExLlamaV2CacheBase
+from constrain.model.kv_cache import ExLlamaV2CacheBase
 
 _BLOCK = 512
 

@@ -7,7 +7,7 @@ import torch
 from constrain.arguments import check_count, refused
 from constrain.errors import CacheError
 from constrain.kernels import KVQuantization, Parts
-from constrain.model.cache import CachedModel, ExLlamaV2Cache, ExLlamaV2CacheBase
+from constrain.model.kv_cache import CachedModel, ExLlamaV2Cache, ExLlamaV2CacheBase
 
 
 class ExLlamaV2Cache_TP(ExLlamaV2CacheBase):  # noqa: N801 (a name of exllamav2)

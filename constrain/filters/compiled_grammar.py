@@ -1,22 +1,24 @@
-"""Token masks of a compiled grammar: the base class of the JSON Schema, regular expression and Lark filters."""
+"""Filter of a compiled grammar: the base class of the JSON Schema, regular expression and Lark filters.
+
+The masks are computed by its :class:`constrain.engine.Matcher`, in ``csrc/engine``.
+"""
 
 from __future__ import annotations
 
 from functools import cached_property
-from threading import Lock
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 
 from constrain.arguments import check_type
-from constrain.engine import CompiledGrammar, Vocabulary, allocate_bitmask
+from constrain.engine import CompiledGrammar, allocate_bitmask
 from constrain.engine.bitmask import packed, unpacked
 from constrain.engine.explain.expected import expected, listed
 from constrain.errors import FilterError, VocabularyError
 from constrain.filters.base import ExLlamaV2Filter, FilterResult
 from constrain.filters.masks import RowMask, TokenMask
+from constrain.filters.vocabularies import is_same_vocabulary, vocabulary_of
 
 if TYPE_CHECKING:
     import torch
@@ -24,34 +26,6 @@ if TYPE_CHECKING:
 
     from constrain.engine import Matcher
     from constrain.tokenizer import ExLlamaV2Tokenizer
-
-#: Number of tokens that are compared to tell vocabularies apart.
-_FINGERPRINT_TOKENS = 64
-
-_vocabularies: WeakKeyDictionary[ExLlamaV2Tokenizer, Vocabulary] = WeakKeyDictionary()
-_vocabularies_lock = Lock()
-
-
-def vocabulary_of(tokenizer: ExLlamaV2Tokenizer) -> Vocabulary:
-    """Return the engine's vocabulary of a tokenizer, as wide as the model's logits; cached as long as the tokenizer."""
-    # Objects that are not tokenizers may not be hashable; from_tokenizer refuses them.
-    with _vocabularies_lock:  # of threads that want the same one, one makes it
-        vocabulary = _vocabularies.get(tokenizer) if hasattr(tokenizer, "hf_tokenizer") else None
-        if vocabulary is None:
-            vocabulary = Vocabulary.from_tokenizer(tokenizer)
-            _vocabularies[tokenizer] = vocabulary
-        return vocabulary
-
-
-def _fingerprint(vocabulary: Vocabulary) -> list[bytes]:
-    """Return the bytes of evenly spaced tokens, by which vocabularies of different models can be told apart."""
-    return [
-        vocabulary.token_bytes(token) for token in range(0, vocabulary.size, 1 + vocabulary.size // _FINGERPRINT_TOKENS)
-    ]
-
-
-def _is_same_vocabulary(one: Vocabulary, other: Vocabulary) -> bool:
-    return one is other or (one.size == other.size and _fingerprint(one) == _fingerprint(other))
 
 
 class ExLlamaV2EngineFilter(ExLlamaV2Filter):
@@ -75,7 +49,7 @@ class ExLlamaV2EngineFilter(ExLlamaV2Filter):
         self.grammar = grammar
         self.matcher = grammar.matcher()
         self.vocabulary = vocabulary_of(tokenizer)
-        if not _is_same_vocabulary(grammar.vocabulary, self.vocabulary):
+        if not is_same_vocabulary(grammar.vocabulary, self.vocabulary):
             raise VocabularyError(
                 f"the grammar is compiled for {grammar.vocabulary}, but the model has {self.vocabulary}; "
                 "compile it for Vocabulary.from_tokenizer(tokenizer)"
