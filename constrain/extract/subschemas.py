@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
@@ -18,6 +18,10 @@ _LIST = frozenset("allOf anyOf oneOf prefixItems items".split())
 #: Keywords whose value has schemas by name.
 _BY_NAME = frozenset("properties patternProperties dependentSchemas dependencies $defs definitions".split())
 
+_REFERENCES = frozenset("$schema $ref $dynamicRef $recursiveRef".split())
+
+#: Keys and indices that lead to a node.
+Path: TypeAlias = "tuple[str | int, ...]"
 #: The keyword of a subschema, and its name or index if the keyword has several.
 Place: TypeAlias = "tuple[str] | tuple[str, str | int]"
 
@@ -40,6 +44,15 @@ def with_subschemas(schema: Mapping[str, Any], change: Callable[[Place, Mapping[
         elif keyword in _SCHEMA:
             result[keyword] = changed((keyword,), value)
     return result
+
+
+def references(node: Any, path: Path = ()) -> Iterator[tuple[Path, str, str]]:
+    """Yield the references of a schema, to its dialect too: path of the node, keyword, URI."""
+    children = node.items() if isinstance(node, Mapping) else enumerate(node) if isinstance(node, list) else ()
+    for step, child in children:
+        if step in _REFERENCES and isinstance(child, str):
+            yield path, str(step), child
+        yield from references(child, (*path, step))
 
 
 def resolved(reference: str, root: Any) -> Any:

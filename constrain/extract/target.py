@@ -16,6 +16,7 @@ from constrain.engine.pointers import pointer
 from constrain.errors import ArgumentError, ExtractionError, SchemaError
 from constrain.extract.bounds import bounded
 from constrain.extract.evidence import EVIDENCE, VERBATIM, Notes, Quotation, with_quotes, without_quotes
+from constrain.extract.subschemas import references
 from constrain.extract.type_schema import ExactSchema, RecordSchema
 
 T = TypeVar("T")
@@ -216,12 +217,28 @@ def _validator(schema: dict[str, Any]) -> jsonschema_rs.Validator:
     try:
         return jsonschema_rs.validator_for(schema, validate_formats=True, retriever=_refuse_to_fetch)
     except jsonschema_rs.ValidationError as error:
+        if isinstance(error.kind, jsonschema_rs.ValidationErrorKind.Referencing):
+            raise _unresolved(schema, error.message) from error
         path = list(error.instance_path)
         end = max((index for index, part in enumerate(path) if isinstance(part, str)), default=None)
         keyword = None if end is None else str(path[end])
         raise SchemaError(f"not a valid JSON Schema: {_message(error)}", pointer(path[:end]), keyword) from error
     except ValueError as error:
         raise SchemaError(f"not a JSON Schema: {error}") from error
+
+
+def _unresolved(schema: Any, message: str) -> SchemaError:
+    """Return the error of a reference to what is not there, which ``message`` quotes, without the sign of a pointer."""
+    for path, keyword, uri in references(schema):
+        if f"'{uri.removeprefix('#')}'" in message:
+            return SchemaError(_why(keyword, uri), pointer(path), keyword)
+    return SchemaError(f"not a valid JSON Schema: {message}")
+
+
+def _why(keyword: str, uri: str) -> str:
+    if keyword == "$schema":
+        return f"{uri!r} is none of the dialects draft 4, 6, 7, 2019-09 and 2020-12; without it, it is the last"
+    return f"{uri!r} leads nowhere" if uri.startswith("#") else f"{uri!r} is no part of the schema; nothing is fetched"
 
 
 def _message(error: jsonschema_rs.ValidationError) -> str:

@@ -95,6 +95,11 @@ def test_a_dict_is_taken_as_it_is() -> None:
         ({"type": "objekt"}, "", "type"),
         ({"properties": {"a": {"minLength": -1}}}, "/properties/a", "minLength"),
         ({"$defs": {"x": {"enum": "abc"}}}, "/$defs/x", "enum"),
+        ({"$schema": "http://json-schema.org/draft-03/schema#"}, "", "$schema"),
+        ({"anyOf": [{"type": "null"}, {"$ref": "#/$defs/y"}]}, "/anyOf/1", "$ref"),
+        ({"items": {"$ref": "https://example.com/schema"}}, "/items", "$ref"),
+        ({"properties": {"a": {"$ref": "other.json"}}}, "/properties/a", "$ref"),
+        ({"properties": {"a": {"$ref": "#nowhere"}}}, "/properties/a", "$ref"),
     ],
 )
 def test_an_invalid_schema_is_named(schema: dict[str, Any], pointer: str, keyword: str) -> None:
