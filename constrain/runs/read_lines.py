@@ -5,10 +5,31 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
+from pydantic import BaseModel, ValidationError
+
+from constrain.engine.pointers import pointer
 from constrain.errors import RunError
 from constrain.runs.lines import Line
+
+
+class _Confidence(BaseModel):
+    probability: float
+    alternatives: dict[str, float] | None = None
+
+
+class _Line(BaseModel):
+    """What there may be besides a record or an error."""
+
+    key: str = ""
+    source: str | None = None
+    part: dict[str, Any] = {}
+    spans: dict[str, tuple[int, int]] = {}
+    occurrences: dict[str, list[tuple[int, int]]] = {}
+    confidence: dict[str, _Confidence] = {}
+    conflicts: dict[str, Any] = {}
+    marks: dict[str, str] = {}
 
 
 def read_lines(path: str | Path) -> list[Line]:
@@ -38,6 +59,11 @@ def _parsed(path: str | Path, number: int, raw: bytes) -> Line:
         raise _unusable(path, number, f"is not JSON ({error})") from error
     if not isinstance(line, dict) or not ("record" in line or isinstance(line.get("error"), dict)):
         raise _unusable(path, number, 'is neither {"source": FILE, "record": RECORD} nor a failure')
+    try:
+        _Line.model_validate(line)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise _unusable(path, number, f"is malformed at #{pointer(first['loc'])}: {first['msg']}") from error
     return line
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from review_corpus import line_of, write_lines
@@ -44,6 +45,23 @@ def test_other_files_are_refused_with_the_line(tmp_path: Path, bad: str) -> None
     path = tmp_path / "records.jsonl"
     path.write_text(f"{json.dumps(FIRST)}\n{bad}\n")
     with pytest.raises(RunError, match=r"line 2 of .*records.jsonl is n"):
+        read_lines(path)
+
+
+@pytest.mark.parametrize(
+    ("members", "where"),
+    [
+        ({"source": {"name": "a.txt"}}, "/source"),
+        ({"spans": {"/a": [3]}}, "/spans/~1a"),
+        ({"confidence": {"/a": 0.5}}, "/confidence/~1a"),
+        ({"confidence": None}, "/confidence"),
+    ],
+)
+def test_members_of_the_wrong_kind_are_refused_with_their_place(
+    tmp_path: Path, members: dict[str, Any], where: str
+) -> None:
+    path = write_lines(tmp_path / "records.jsonl", [{**FIRST, **members}])
+    with pytest.raises(RunError, match=f"line 1 of .*records.jsonl is malformed at #{where}"):
         read_lines(path)
 
 
