@@ -44,7 +44,7 @@ _NOTICE = "Ctrl-C: the documents that have started will be finished; again: stop
 
 @click.command()
 @click.option("--schema", "target", type=SchemaParam(), required=True, help="What to extract: JSON Schema or type.")
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path, allow_dash=True))
+@click.argument("files", nargs=-1, required=True, type=click.Path(allow_dash=True))
 @click.option(
     "-o",
     "--output",
@@ -93,7 +93,7 @@ def extract(
     ctx: click.Context,
     /,
     target: Target[Any],
-    files: tuple[Path, ...],
+    files: tuple[str, ...],
     output: Path | None,
     column: str | None,
     ids: str | None,
@@ -153,7 +153,7 @@ def _run(run: Callable[..., Progress], output: Path | None, total: int | None, e
 
 
 def _documents(
-    files: Sequence[Path],
+    files: Sequence[str],
     column: str | None,
     ids: str | None,
     output: Path | None,
@@ -173,7 +173,7 @@ def _documents(
     own = _own(output)
 
     def listed() -> Iterator[Source]:
-        return inputs(map(str, files), column=column, ids=ids, leave_out=own)
+        return inputs(files, column=column, ids=ids, leave_out=own)
 
     if number:
         chosen = sample(listed(), number, seed or 0)
@@ -182,18 +182,18 @@ def _documents(
     return islice(listed(), limit), min(total, limit or total)
 
 
-def _warn_of_tables(files: Sequence[Path]) -> None:
+def _warn_of_tables(files: Sequence[str]) -> None:
     from constrain.documents.tables import is_table
 
-    for file in filter(is_table, map(str, files)):
+    for file in filter(is_table, files):
         click.echo(f"warning: {file} is one document; with --column NAME, each of its rows is one", err=True)
 
 
-def _warn_of_others(files: Sequence[Path], column: str | None, output: Path | None) -> None:
+def _warn_of_others(files: Sequence[str], column: str | None, output: Path | None) -> None:
     """Say how many files of folders are left out, by suffix."""
     from constrain.documents.inputs import left_out
 
-    found = left_out(map(str, files), column=column, leave_out=_own(output))
+    found = left_out(files, column=column, leave_out=_own(output))
     if found:
         kinds = ", ".join(f"{number:,} {suffix or 'without suffix'}" for suffix, number in found.most_common())
         click.echo(f"warning: {counted(found.total(), 'file')} of folders left out for the suffix: {kinds}", err=True)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
+import traceback
 from collections.abc import Callable
 from functools import wraps
 from importlib import import_module
@@ -73,6 +75,8 @@ class OutputFile(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         path = Path(str(super().convert(value, param, ctx)))
+        if not path.name:
+            self.fail(f"{str(value)!r} names no file", param, ctx)
         if not path.parent.is_dir():
             self.fail(f"{str(path)!r}: there is no folder {str(path.parent)!r}", param, ctx)
         return path
@@ -109,11 +113,12 @@ class SchemaParam(click.ParamType[Any]):
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> Target[Any]:
         from constrain.extract.target import Target
 
-        return Target.of(self._from_file(Path(value)) if Path(value).is_file() else self._from_module(value))
+        is_file = os.path.isfile(value)  # noqa: PTH113  # Path.is_file raises where the name is too long
+        return Target.of(self._from_file(Path(value)) if is_file else self._from_module(value))
 
     def _from_file(self, path: Path) -> Any:
         try:
-            schema = json.loads(path.read_text(encoding="utf-8"))
+            schema = json.loads(path.read_bytes())
         except (OSError, ValueError, RecursionError) as error:
             hint = f"; a type in it is given as {path.stem}:TYPE" if path.suffix == ".py" else ""
             self.fail(f"{path} is not JSON: {error}{hint}")
@@ -133,6 +138,10 @@ class SchemaParam(click.ParamType[Any]):
             return getattr(import_module(module), name)
         except (ImportError, AttributeError) as error:
             self.fail(f"{value!r} cannot be imported: {error}")
+        except Exception as error:  # the module may raise anything
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            where = "" if isinstance(error, SyntaxError) else f" ({place.filename}, line {place.lineno})"
+            self.fail(f"{value!r} cannot be imported: {type(error).__name__}: {error}{where}")
 
 
 class FilterParam(click.ParamType[Any]):

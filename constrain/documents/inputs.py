@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -70,7 +71,7 @@ def left_out(paths: Iterable[str], *, column: str | None = None, leave_out: Iter
     """
     others = {Path(path).resolve() for path in leave_out}
     known = _known(column)
-    folders = [Path(path) for path in paths if Path(path).is_dir()]
+    folders = [Path(path) for path in paths if _is_folder(path)]
     found = ((folder, file) for folder in folders for file in folder.rglob("*"))
     visible = (file for folder, file in found if file.is_file() and not _is_hidden(file, folder))
     suffixes = ((file, file.suffix.lower()) for file in visible)
@@ -79,13 +80,19 @@ def left_out(paths: Iterable[str], *, column: str | None = None, leave_out: Iter
 
 def _files(path: str, column: str | None) -> list[str]:
     """Return the files that an argument names."""
-    if Path(path).is_dir():
+    if not path:
+        raise DocumentError("''", "an empty name is no document")
+    if _is_folder(path):
         known = _known(column)
         return _found(path, [file for file in Path(path).rglob("*") if _is_listed(file, Path(path), known)])
-    if has_magic(path) and not Path(path).exists():
+    if has_magic(path) and not os.path.exists(path):  # noqa: PTH110  # as in _is_folder
         found = glob(path, recursive=True)  # noqa: PTH207  # Path.glob takes no absolute patterns
         return _found(path, [file for file in map(Path, found) if file.is_file()])
     return [path]
+
+
+def _is_folder(path: str) -> bool:
+    return os.path.isdir(path)  # noqa: PTH112  # Path.is_dir raises where the name is too long
 
 
 def _known(column: str | None) -> set[str]:

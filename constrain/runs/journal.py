@@ -46,9 +46,9 @@ class Journal:
         """
         self.path = Path(path).resolve()
         self._new = self.path.with_name(f".{self.path.name}.new")
-        if self.path.exists() and not self.path.is_file():
-            raise RunError(f"{self.path} is no regular file, so that no run can continue it")
         with io_errors(self.path):
+            if self.path.exists() and not self.path.is_file():
+                raise RunError(f"{self.path} is no regular file, so that no run can continue it")
             self._lock = OutputLock(self.path)
             try:
                 self._new.unlink(missing_ok=True)

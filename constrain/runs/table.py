@@ -56,7 +56,9 @@ class Table(Journal):
         self.table = Path(path)
         self._write_table = _writer(self.table.suffix)
         journal = journal_of(self.table)
-        if self.table.exists() and not journal.exists():
+        with io_errors(self.table):
+            is_other = self.table.exists() and not journal.exists()
+        if is_other:
             raise RunError(
                 f"{self.table} is not the output of a run, since {journal.name} is not beside it: choose another file"
             )

@@ -178,6 +178,7 @@ def test_a_type_of_a_module_in_the_working_directory(folder: Path, tiny_dir: Pat
     [
         ("nowhere.json", "there is no file 'nowhere.json'"),
         ('{"type": "string"}', "there is no file '{"),
+        (f'{{"title": "{"t" * 5000}"}}', "there is no file '{"),
         ("nowhere:Type", "'nowhere:Type' cannot be imported"),
         ("json:Nothing", "'json:Nothing' cannot be imported"),
         ("broken.json", "broken.json is not JSON"),
@@ -188,6 +189,8 @@ def test_a_type_of_a_module_in_the_working_directory(folder: Path, tiny_dir: Pat
             "types.py is not JSON: Expecting value: line 1 column 1 (char 0); a type in it is given as types:",
         ),
         ("types.py:Kind", "'types.py' is a file; its module is types:Kind"),
+        ("no_python:Kind", "'no_python:Kind' cannot be imported: SyntaxError: "),
+        ("raises:Kind", "'raises:Kind' cannot be imported: ZeroDivisionError: division by zero ("),
     ],
 )
 def test_schemas_that_cannot_be_used(folder: Path, tiny_dir: Path, schema: str, message: str) -> None:
@@ -195,9 +198,35 @@ def test_schemas_that_cannot_be_used(folder: Path, tiny_dir: Path, schema: str, 
     (folder / "list.json").write_text("[1]")
     (folder / "wrong.json").write_text('{"type": "strin"}')
     (folder / "types.py").write_text("Kind = int")
+    (folder / "no_python.py").write_text("def :")
+    (folder / "raises.py").write_text("\n1 / 0")
     result = run(tiny_dir, "--schema", schema, "one.txt")
     assert result.exit_code in (1, 2)
     assert message in result.stderr
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_schemas_as_other_systems_write_them(folder: Path, tiny_dir: Path, encoding: str) -> None:
+    (folder / "other.json").write_text(json.dumps(SCHEMA), encoding=encoding)
+    check(rows(run(tiny_dir, "--schema", "other.json", "one.txt").stdout)[0], "one.txt")
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "message"),
+    [
+        ([""], 1, "'': an empty name is no document"),
+        (["one.txt", "-o", ""], 2, "names no file"),
+        (["one.txt", "-o", f"{'o' * 300}.jsonl"], 1, "too long"),
+        (["one.txt", "-o", f"{'o' * 300}.csv"], 1, "too long"),
+        (["a text rather than a file " * 200], 1, "too long"),
+    ],
+)
+def test_names_that_cannot_be_those_of_files(
+    folder: Path, tiny_dir: Path, args: list[str], code: int, message: str
+) -> None:
+    result = run(tiny_dir, "--schema", "schema.json", *args)
+    assert (result.exit_code, type(result.exception)) == (code, SystemExit)
+    assert message in result.stderr.lower()
 
 
 def test_a_model_that_cannot_be_used(folder: Path) -> None:
