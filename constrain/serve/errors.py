@@ -12,6 +12,7 @@ from constrain.errors import (
     ConstrainError,
     DocumentError,
     ExtractionError,
+    FilterError,
     GenerationError,
     GenerationTimeout,
     GrammarError,
@@ -124,6 +125,8 @@ def as_api_error(error: Exception, limit: str = "/max_tokens") -> APIError:
     if isinstance(error, BudgetError):
         needed = f"{limit}: {error.budget} tokens are too few for what the constraint requires, {error.needed} do"
         return APIError(needed, param=limit, code="max_tokens_too_small")
+    if isinstance(error, FilterError) and isinstance(error.__cause__, ResourceLimit):
+        return APIError(str(error.__cause__), code="grammar_too_large")
     if isinstance(error, GenerationTimeout):
         return APIError(str(error), status=504, code="timeout")
     if isinstance(error, TokenizerError):

@@ -9,9 +9,11 @@ from typing import Literal
 import torch
 
 from constrain.completion import Completion, Options, Pending, submit
+from constrain.errors import FilterError, ResourceLimit
 from constrain.filters import ExLlamaV2EngineFilter
 from constrain.filters.thinking import Thinking
 from constrain.runtime.events import SampledToken, Update
+from constrain.serve.errors import in_grammar
 from constrain.serve.formats import OutputFormat
 from constrain.serve.models import ServedModel
 from constrain.serve.tools.reader import AnswerReader, CallStarted, Part, Text
@@ -50,6 +52,15 @@ class Work:
             APIError: the format cannot be enforced.
             ConstrainError: as for :func:`constrain.completion.submit`.
         """
+        try:
+            return self._submit(number)
+        except (FilterError, ResourceLimit) as error:
+            limit = error.__cause__ if isinstance(error, FilterError) else error
+            if self.format is None or not isinstance(limit, ResourceLimit):
+                raise
+            raise in_grammar(limit, self.format.pointer) from error
+
+    def _submit(self, number: int) -> Output:
         llm = self.model.llm
         filters: list[ExLlamaV2EngineFilter] = []
         if self.format is not None:

@@ -34,14 +34,14 @@ class ImageReader:
 
         Args:
             url: a ``data:`` URL, or a web address if the server fetches images.
-            part: JSON pointer to the part of the message.
+            part: JSON pointer to the part of the message, or to the URL if it stands alone.
             at: JSON pointer to the URL.
 
         Raises:
             APIError: the model reads no images, the address is not allowed, there are too many images, or this one is
                 too large or broken.
         """
-        self.check(f"{part}/type")
+        self.check(at if part == at else f"{part}/type")
         self.count += 1
         most = self.settings.max_images
         if self.count > most:

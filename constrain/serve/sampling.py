@@ -37,6 +37,8 @@ def make_options(
         APIError: a field refers to a token that the model does not have.
     """
     stop = [request.stop] if isinstance(request.stop, str) else request.stop or []
+    for number, token in enumerate(request.stop_token_ids or ()):
+        _check_token(token, pointer("stop_token_ids", number), model.llm.model.config.vocab_size)
     return Options(
         max_new_tokens=max_tokens or model.llm.runtime.max_seq_len,
         settings=_settings(request, model),
@@ -71,8 +73,11 @@ def _bias(biases: dict[int, float] | None, size: int, width: int) -> torch.Tenso
         return None
     bias = torch.zeros(width)
     for token, value in biases.items():
-        if not 0 <= token < size:
-            at = pointer("logit_bias", token)
-            raise APIError(f"{at}: the model has tokens 0 to {size - 1}", param=at, code="invalid_value")
+        _check_token(token, pointer("logit_bias", token), size)
         bias[token] = value
     return bias
+
+
+def _check_token(token: int, at: str, size: int) -> None:
+    if not 0 <= token < size:
+        raise APIError(f"{at}: the model has tokens 0 to {size - 1}", param=at, code="invalid_value")

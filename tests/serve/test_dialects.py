@@ -146,6 +146,9 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"guided_regex": "a{50}", "max_tokens": 3}, "/max_tokens"),
     ({"temperature": "hot"}, "/temperature"),
     ({"logit_bias": {"999999": 1}}, "/logit_bias/999999"),
+    ({"stop_token_ids": [3, 999999]}, "/stop_token_ids/1"),
+    ({"guided_json": {"type": "string", "minLength": 10**9}}, "/guided_json"),
+    ({"grammar": 'root ::= "a"{1000000000}'}, "/grammar"),
 ]
 
 
@@ -215,6 +218,16 @@ def test_pointers_lead_to_the_part_at_fault(
 def test_every_endpoint_refuses_unknown_fields(client: httpx.Client, path: str) -> None:
     response = ask(client, {"some_constraint": 1}, path)
     assert (response.status_code, response.json()["error"]["param"]) == (400, "/some_constraint")
+
+
+@pytest.mark.parametrize("kind", [ChatRequest, CompletionRequest, ResponsesRequest])
+def test_numbers_may_be_null_as_in_the_api_of_openai(kind: type[ConstraintFields]) -> None:
+    asked = {"model": "constrain", "messages": [{"role": "user"}], "prompt": "Hi", "input": "Hi"}
+    numbers = ("n", "frequency_penalty", "presence_penalty", "priority", "temperature", "top_p", "seed")
+    known = dict.fromkeys(numbers) | asked
+    fields = {name: value for name, value in known.items() if name in kind.model_fields}
+    made = kind.model_validate(fields)
+    assert [getattr(made, name, 1) for name in numbers] == [1, 0.0, 0.0, 0, None, None, None]
 
 
 @pytest.mark.parametrize("kind", [ChatRequest, CompletionRequest, ResponsesRequest])

@@ -119,7 +119,7 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
     ),
     (EXTRACT, {"image": url(png()[:60]), "schema": SCHEMA}, "/image", "a broken image"),
     (EXTRACT, {"image": url(png()), "document": "a", "schema": SCHEMA}, "/image", "give one"),
-    (EXTRACT, {"model": "constrain", "image": url(png()), "schema": SCHEMA}, "/image/type", "no images"),
+    (EXTRACT, {"model": "constrain", "image": url(png()), "schema": SCHEMA}, "/image", "no images"),
 ]
 
 

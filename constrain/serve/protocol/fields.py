@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 #: A constraint as another server would take it, as JSON or as text of JSON.
 SchemaOrText = dict[str, Any] | bool | str
@@ -67,6 +67,12 @@ class SamplingFields(Strict):
     stop: str | list[Annotated[str, Field(min_length=1)]] | None = None
     stop_token_ids: list[int] | None = None
     priority: int = 0
+
+    @field_validator("frequency_penalty", "presence_penalty", "priority", "n", mode="before", check_fields=False)
+    @classmethod
+    def _or_default(cls, value: Any, field: ValidationInfo) -> Any:
+        """OpenAI's API lets numbers be null, which its clients send for None."""
+        return cls.model_fields[str(field.field_name)].default if value is None else value
 
 
 class StreamOptions(Strict):
