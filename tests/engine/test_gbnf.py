@@ -76,7 +76,17 @@ def test_notation(grammar: str, accepted: str, refused: str) -> None:
 
 @pytest.mark.parametrize(
     ("grammar", "reason"),
-    [("start ::= [a]", "'root'"), ("root ::= [a", "not GBNF here"), ("root ::= missing", "missing")],
+    [
+        ("start ::= [a]", "'root'"),
+        ("root ::= [a", "line 1, column 10: not GBNF here"),
+        ('root ::= "a"\n  | missing', "line 2, column 5: there is no rule 'missing'; the grammar has root"),
+        ('root ::= "a"\nroot ::= "b"', "line 2, column 1: there is a rule 'root' already"),
+        ('root ::= "a"{2,1}', "line 1, column 14: the bounds 2 and 1 are in the wrong order"),
+        ("root ::= [z-a]", r"line 1, column 10: '\[z-a\]' cannot be used"),
+        ("root ::= []", "line 1, column 10"),
+        (r'root ::= "a" "\uD800"', r"line 1, column 14: .*uD800 is no character"),
+        (r'root ::= "\U00110000"', r"line 1, column 10: .*U00110000 is no character"),
+    ],
 )
 def test_mistakes(grammar: str, reason: str) -> None:
     with pytest.raises(LarkError, match=reason):

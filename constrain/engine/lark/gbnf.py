@@ -62,11 +62,30 @@ def lark_of_gbnf(text: str) -> str:
     except lark.exceptions.UnexpectedInput as error:
         context = error.get_context(text).strip() if error.pos_in_stream is not None else ""
         raise LarkError(f"not GBNF here: {context!r}", error.line, error.column) from error
-    names = [str(rule.children[0]) for rule in tree.children]
+    _check_names(tree)
+    try:
+        rules: list[str] = list(_Translation().transform(tree).children)
+    except lark.exceptions.VisitError as error:
+        raise error.orig_exc from error
+    return "\n".join([f"start: {_rule_name('root')}", *rules])
+
+
+def _check_names(tree: Any) -> None:
+    """Raise unless all rules that are referred to are there, once, and so is ``root``."""
+    names: set[str] = set()
+    for name in (rule.children[0] for rule in tree.children):
+        if str(name) in names:
+            raise _mistake(f"there is a rule {str(name)!r} already", name)
+        names.add(str(name))
     if "root" not in names:
         raise LarkError("a grammar in GBNF begins with the rule 'root', which is missing")
-    rules: list[str] = list(_Translation().transform(tree).children)
-    return "\n".join([f"start: {_rule_name('root')}", *rules])
+    for name in tree.scan_values(lambda token: token.type == "REFERENCE"):
+        if str(name) not in names:
+            raise _mistake(f"there is no rule {str(name)!r}; the grammar has {', '.join(sorted(names))}", name)
+
+
+def _mistake(reason: str, token: lark.Token) -> LarkError:
+    return LarkError(reason, token.line, token.column)
 
 
 @cache
@@ -101,7 +120,9 @@ class _Translation(lark.Transformer[Any, Any]):
     def exactly(self, count: str) -> str:
         return f"~{count}"
 
-    def between(self, low: str, high: str | None = None) -> str:
+    def between(self, low: lark.Token, high: lark.Token | None = None) -> str:
+        if high is not None and int(high) < int(low):
+            raise _mistake(f"the bounds {low} and {high} are in the wrong order", low)
         return f"~{low}..{high}" if high is not None else f"%~{low} %*"
 
     def atom(self, content: Any) -> str:
@@ -109,9 +130,13 @@ class _Translation(lark.Transformer[Any, Any]):
             return f"({content})"
         if content.type == "REFERENCE":
             return _rule_name(content)
-        if content.type == "STRING":
-            return _literal(_unescaped(content[1:-1]))
-        return "/(?s:.)/" if content.type == "DOT" else _character_class(content[1:-1])
+        if content.type == "DOT":
+            return "/(?s:.)/"
+        try:
+            body = content[1:-1]
+            return _literal(_unescaped(body)) if content.type == "STRING" else _character_class(body)
+        except (ValueError, re.error) as error:
+            raise _mistake(f"{str(content)!r} cannot be used: {error}", content) from error
 
 
 def _literal(text: str) -> str:
@@ -123,7 +148,9 @@ def _character_class(content: str) -> str:
     body = _unescaped(content.removeprefix("^"), keep_dash=True)
     # Of the characters that are special in a class, GBNF has only the dash, which stays one where it is not escaped.
     escaped = re.sub(r"[\\\]\[^/&~|]", r"\\\g<0>", body).replace("\n", r"\n").replace("\r", r"\r").replace("\0", r"\-")
-    return f"/[{'^' if negated else ''}{escaped}]/"
+    pattern = f"[{'^' if negated else ''}{escaped}]"
+    re.compile(pattern)
+    return f"/{pattern}/"
 
 
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "0": "\0"}
@@ -136,7 +163,10 @@ def _unescaped(text: str, keep_dash: bool = False) -> str:
     def character(match: re.Match[str]) -> str:
         code = match[1] or match[2] or match[3]
         if code:
-            return chr(int(code, 16))
+            number = int(code, 16)
+            if number > 0x10FFFF or 0xD800 <= number < 0xE000:
+                raise ValueError(f"{match[0]} is no character")
+            return chr(number)
         return "\0" if keep_dash and match[4] == "-" else _ESCAPES.get(match[4], match[4])
 
     return _ESCAPE.sub(character, text)
