@@ -410,6 +410,8 @@ def test_a_cache_takes_half_of_the_free_memory_at_most(tiny_dir: Path, monkeypat
     for tokens, expected in ((3 * 256 + 5, 3 * 256), (100, 256), (10**6, 8 * 256)):
         monkeypatch.setattr("constrain.llm.loading.free_memory", lambda _, tokens=tokens: [2 * per_token * tokens])
         assert constrain.load(tiny_dir).runtime.cache.max_seq_len == expected
+    many = constrain.load(tiny_dir, max_batch_size=10**5)  # more than can run at a time
+    assert many.runtime.cache.max_seq_len == many.runtime.max_batch_size * 256
 
 
 def test_an_llm_of_parts(llm: LLM) -> None:

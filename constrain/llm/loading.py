@@ -130,7 +130,7 @@ def _default_tokens(model: ExLlamaV2, max_batch_size: int | None) -> int:
     """Return the default size of the KV cache in tokens."""
     context = _whole_pages(model.config.max_seq_len)
     device = model.modules[-1].device
-    contexts = max_batch_size or (_GPU_CONTEXTS if device.type == "cuda" else _CPU_CONTEXTS)
+    contexts = min(max_batch_size or (_GPU_CONTEXTS if device.type == "cuda" else _CPU_CONTEXTS), ModelRunner.max_rows)
     affordable = int(min(free_memory(0)) / 2 / (token_bytes(model, ExLlamaV2Cache) * _largest_part(model)))
     return min(contexts * context, max(context, affordable // PAGED_PAGE_SIZE * PAGED_PAGE_SIZE))
 

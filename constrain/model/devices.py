@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 
 import torch
 
@@ -52,9 +55,9 @@ def split_by_free_memory(
 
 
 def free_memory(reserve: int | Sequence[int] | None) -> list[int]:
-    """Free bytes of every GPU, less ``reserve`` bytes each; without a GPU, the memory of the machine."""
+    """Free bytes of every GPU, less ``reserve`` bytes each; without a GPU, those of the machine."""
     if not torch.cuda.is_available():
-        return [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+        return [_available_memory()]
     count = torch.cuda.device_count()
     if reserve is None:
         reserves = [_RESERVE_FIRST] + [_RESERVE_OTHERS] * (count - 1)
@@ -63,6 +66,14 @@ def free_memory(reserve: int | Sequence[int] | None) -> list[int]:
     else:
         reserves = [*reserve, *[_RESERVE_OTHERS] * count][:count]
     return [torch.cuda.mem_get_info(index)[0] - reserves[index] for index in range(count)]
+
+
+def _available_memory() -> int:
+    """Bytes that a program may take without swapping; all of the machine's where the system does not tell them."""
+    with suppress(OSError):
+        if found := re.search(r"^MemAvailable:\s*(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE):
+            return int(found[1]) * 1024
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def listed_devices(devices: Sequence[str | torch.device]) -> tuple[torch.device, ...]:

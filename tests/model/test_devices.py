@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -26,6 +29,16 @@ def test_everything_goes_on_the_cpu_without_a_gpu(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert devices.split_by_size([GB] * 3, [0.5]) == [torch.device("cpu")] * 3
     assert devices.split_by_free_memory([GB] * 3, None) == [torch.device("cpu")] * 3
+
+
+def test_free_memory_without_a_gpu_is_what_others_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert 0 < devices.free_memory(0)[0] <= total
+    monkeypatch.setattr(Path, "read_text", lambda _: "MemTotal:       9 kB\nMemAvailable:   3 kB\n")
+    assert devices.free_memory(0) == [3 * 1024]
+    monkeypatch.setattr(Path, "read_text", lambda _: "")
+    assert devices.free_memory(0) == [total]
 
 
 @pytest.mark.usefixtures("two_gpus")
