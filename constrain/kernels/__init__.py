@@ -13,7 +13,7 @@ from constrain.kernels.linear import gated_linear, linear
 from constrain.kernels.low_rank import LowRankUpdate, LowRankWorkspace
 from constrain.kernels.masses import MAX_CHOICES, Masses, measure_masses
 from constrain.kernels.norm import RowNorm, layer_norm, normalise_heads, rms_norm
-from constrain.kernels.paged_attention import AttentionWorkspace, paged_attention
+from constrain.kernels.paged_attention import AttentionWorkspace, cpu_reads_pages, paged_attention
 from constrain.kernels.pages import Pages, kernels_read
 from constrain.kernels.peer_sum import PeerSum, can_access_peers, peer_sum_reference
 from constrain.kernels.penalties import PenaltyParameters, PenaltyScratch, penalise, penalise_row
@@ -113,6 +113,7 @@ __all__ = [
     "apply_guidance",
     "attention",
     "can_access_peers",
+    "cpu_reads_pages",
     "enter_tokens",
     "expert_linear",
     "expert_mlp",

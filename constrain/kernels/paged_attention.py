@@ -6,8 +6,12 @@ import torch
 
 from constrain.kernels import cuda
 from constrain.kernels.attention import attention
+from constrain.kernels.kv_quantization import KVQuantization, Unquantized
 from constrain.kernels.pages import Pages
 from constrain.kernels.rotary import rotate
+from constrain.kernels.weights.cpu import HEAD_MULTIPLE, multiplies_interleaved, pool
+
+_NO_WINDOW = 1 << 62
 
 
 class AttentionWorkspace:
@@ -63,7 +67,21 @@ def paged_attention(
     """
     if sinks is None and cuda.takes(qkv, cos, sin) and cos.shape[-1] % 16 == 0 and pages.fit_kernels(qkv):
         return _attend_cuda(qkv, cos, sin, pages, lengths, scale, window, cap, workspace or AttentionWorkspace())
+    plain = cap is None and sinks is None
+    if plain and qkv.shape[1] == 1 and _fits_cpu_kernel(qkv, cos, sin, pages, lengths):
+        return _attend_cpu(qkv, cos, sin, pages, lengths, scale, window)
     return paged_attention_reference(qkv, cos, sin, pages, lengths, scale=scale, window=window, cap=cap, sinks=sinks)
+
+
+def cpu_reads_pages(quantizations: tuple[KVQuantization, KVQuantization], dtype: torch.dtype, head_dim: int) -> bool:
+    """Return whether a kernel on the CPU attends with single tokens over keys and values of these formats.
+
+    It has neither caps nor sinks.
+    """
+    stored = [part for each in quantizations if isinstance(each, Unquantized) for part in each.layout(head_dim)]
+    if stored != [(head_dim, torch.float32)] * 2 or head_dim % HEAD_MULTIPLE:
+        return False
+    return multiplies_interleaved(torch.device("cpu"), dtype)
 
 
 def paged_attention_reference(
@@ -113,6 +131,49 @@ def attend_pages(
     keys, values = (x.where(written, 0.0) for x in (keys, values))
     out = attention(q, keys, values, scale=scale, mask=mask.unsqueeze(1), cap=cap, sinks=sinks)
     return out.masked_fill((lengths == 0).view(-1, 1, 1), 0.0)
+
+
+def _fits_cpu_kernel(
+    qkv: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, pages: Pages, lengths: torch.Tensor
+) -> bool:
+    tensors = qkv, cos, sin, lengths, pages.block_table, *pages.keys, *pages.values
+    if any(each.device.type != "cpu" or not each.is_contiguous() for each in tensors):
+        return False
+    return cpu_reads_pages((pages.key_quantization, pages.value_quantization), qkv.dtype, qkv.shape[-1])
+
+
+def _attend_cpu(
+    qkv: torch.Tensor,
+    cos: torch.Tensor,
+    sin: torch.Tensor,
+    pages: Pages,
+    lengths: torch.Tensor,
+    scale: float,
+    window: int | None,
+) -> torch.Tensor:
+    tokens, _, states, dim = qkv.shape
+    heads = states - 2 * pages.kv_heads
+    out = qkv.new_empty(tokens, 1, heads * dim)
+    pool().paged_attention(
+        qkv=qkv.data_ptr(),
+        keys=pages.keys[0].data_ptr(),
+        values=pages.values[0].data_ptr(),
+        out=out.data_ptr(),
+        cos=cos.data_ptr(),
+        sin=sin.data_ptr(),
+        block_tables=pages.block_table.data_ptr(),
+        lengths=lengths.data_ptr(),
+        tokens=tokens,
+        heads=heads,
+        kv_heads=pages.kv_heads,
+        dim=dim,
+        rotary_dim=cos.shape[-1],
+        page_size=pages.page_size,
+        table_width=pages.block_table.shape[1],
+        window=window or _NO_WINDOW,
+        scale=scale,
+    )
+    return out
 
 
 def _attend_cuda(

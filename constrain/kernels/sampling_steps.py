@@ -275,6 +275,9 @@ def _largest(logits: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tens
     finite = torch.where(logits.isfinite(), logits + 0.0, -torch.inf)  # -0.0 becomes 0.0
     if count == width:
         return finite.sort(dim=1, descending=True, stable=True)
+    if count == 1:
+        values, ids = finite.max(dim=1, keepdim=True)  # of equal values the first
+        return values, ids
     # Of equal values, `topk` may take any: so integers of the same order, with the id in the lower bits.
     bits = finite.view(torch.int32)
     order = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits).long()

@@ -1,8 +1,8 @@
 """Attention metadata of a forward pass: which keys each new token attends to, and where its own are stored.
 
 :func:`ragged_attention` builds that of prefill and of eager passes, whose rows have any number of tokens.
-:class:`DecodeAttentionBuilder` builds that of CUDA graphs, in which kernels read lengths and block tables from tensors
-that stay in place.
+:class:`DecodeAttentionBuilder` builds that of decode passes whose kernels read lengths and block tables from tensors:
+CUDA graphs, in which these stay in place, and eager passes on the CPU.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from constrain.kernels import AttentionWorkspace, KVQuantization, Pages, Parts, 
 from constrain.model import ExLlamaV2, ExLlamaV2CacheBase
 from constrain.model.forward_context import AttentionLayer, full_and_sliding, rotated, rotations, visible
 from constrain.model.rope import RotaryTable
-from constrain.runtime.forward_batch import BatchRow, ForwardBatch, Slots, StaticBatch, row_slots
+from constrain.runtime.forward_batch import BatchRow, ForwardBatch, Slots, row_slots
 
 Rotation = tuple[torch.Tensor, torch.Tensor]
 """Cosines and sines by position."""
@@ -218,7 +218,7 @@ class DecodeAttention:
 
 
 class DecodeAttentionBuilder:
-    """Builds the attention metadata of CUDA graphs, which share rotations and the pages of a KV cache.
+    """Builds the attention metadata of decode passes, which share rotations and the pages of a KV cache.
 
     Args:
         model, cache: loaded.
@@ -232,15 +232,15 @@ class DecodeAttentionBuilder:
             tuple(tuple(part.view(-1, page_size, *part.shape[2:]) for part in parts) for parts in cache.parts(layer))
             for layer in range(cache.num_entries)
         ]
-        length = min(cache.max_seq_len, model.config.max_seq_len)
+        length = min(cache.batch_size * cache.max_seq_len, model.config.max_seq_len)
         self._others = [other for other in model.devices if other != device]
         self._rotations = {each: self._rotations_on(each, length) for each in (device, *self._others)}
 
-    def build(self, batch: StaticBatch) -> DecodeAttention:
-        """Return the metadata of a batch, on all devices of the model."""
-        attention = self._on_device(batch.sequence_lengths, batch.block_table)
+    def build(self, lengths: torch.Tensor, block_table: torch.Tensor) -> DecodeAttention:
+        """Return the metadata of sequences of some lengths, on all devices of the model."""
+        attention = self._on_device(lengths, block_table)
         for device in self._others:
-            attention.copies[device] = self._on_device(batch.sequence_lengths.to(device), batch.block_table.to(device))
+            attention.copies[device] = self._on_device(lengths.to(device), block_table.to(device))
         return attention
 
     def _on_device(self, lengths: torch.Tensor, block_table: torch.Tensor) -> DecodeAttention:

@@ -86,7 +86,7 @@ class DecodeGraphRunner:
 
     def _capture(self, sequences: int, width: int, pages: int, loras: tuple[ExLlamaV2Lora, ...]) -> DecodeGraph:
         batch = StaticBatch(sequences, width, pages, self._history)
-        attention = self._attention.build(batch)
+        attention = self._attention.build(batch.sequence_lengths, batch.block_table)
         context = ForwardContext(attention, loras)
         if len(self._model.segments) > 1:
             replay = self._segmented(batch, context, attention)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeVar
 
 import torch
 
 from constrain.errors import GenerationError
-from constrain.kernels import TokenPages
+from constrain.kernels import TokenPages, cpu_reads_pages
 from constrain.kernels import cuda as compiled
 from constrain.kernels.graphs import Graph, Uploads
 from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2Lora
 from constrain.model.embeddings import IndexedEmbeddings
-from constrain.model.forward_context import ForwardContext
-from constrain.runtime.attention_metadata import ragged_attention
+from constrain.model.forward_context import AttentionMetadata, ForwardContext
+from constrain.runtime.attention_metadata import DecodeAttentionBuilder, ragged_attention
 from constrain.runtime.cuda_graphs import DecodeGraphRunner, padded_width
 from constrain.runtime.forward_batch import BatchRow, ForwardBatch, row_slots
 
@@ -83,6 +84,18 @@ class ModelRunner:
     def has_graphs(self) -> bool:
         """Whether decode passes run as CUDA graphs."""
         return compiled.module is not None and self.device.type == "cuda" and self.model.capturable
+
+    @cached_property
+    def _decode_attention(self) -> DecodeAttentionBuilder:
+        return DecodeAttentionBuilder(self.model, self.cache, self.page_size, self.device)
+
+    @property
+    def _reads_pages(self) -> bool:
+        """Whether a kernel on the CPU attends with all tokens of an eager pass at once."""
+        model, cache = self.model, self.cache
+        if self.device.type != "cpu" or model.config.attends_by_scores or not model.capturable or model.tp_context:
+            return False
+        return cpu_reads_pages((cache.key_quantization, cache.value_quantization), model.compute_dtype, cache.head_dim)
 
     def capture(self, compute: Callable[[], T]) -> Graph[T]:
         """Capture work on the device of the logits, which may use the other shards of the model, as a CUDA graph."""
@@ -167,10 +180,15 @@ class ModelRunner:
             ids = ids.to(self.device)
             ids[0, to] = self.sampled[source].clamp(min=0)
         self.history.view(-1)[batch.slots().to(self.device)] = ids[0].to(self.device, torch.int)
-        context = ForwardContext(ragged_attention(batch, self.model, self.cache), loras)
-        with torch.inference_mode():
-            states = self.model.layers(ids, context)[0]
         width = max(len(row.block_table) for row in rows)
         history = TokenPages(self.history, batch.block_tables(width).to(self.device))
         lengths = batch.lengths().to(self.device)
+        attention: AttentionMetadata
+        if self._reads_pages:
+            attention, ids = self._decode_attention.build(lengths, history.block_table), ids.T
+        else:
+            attention = ragged_attention(batch, self.model, self.cache)
+        context = ForwardContext(attention, loras)
+        with torch.inference_mode():
+            states = self.model.layers(ids, context).flatten(0, 1)
         return PassOutput(states, context, history, lengths, [place.start for place in places])

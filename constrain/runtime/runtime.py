@@ -103,7 +103,7 @@ class Runtime:
             max_batch_size: see the attributes.
             max_chunk_size: maximum number of prompt tokens that are computed between two tokens of other sequences; by
                 default as many as fit in a forward pass of the model.
-            max_seq_len: maximum sequence length; by default the model's.
+            max_seq_len: maximum sequence length, at most the model's, which is the default.
             proposer: source of draft tokens for speculative decoding.
             jump_forward: run text that a constraint forces through the model in one forward pass.
             use_background: compute masks while the model runs.
@@ -115,8 +115,8 @@ class Runtime:
         self.speculation = Speculation(self.runner, proposer, jump_forward)
         self.scheduler = Scheduler(ModelRunner.max_rows, self.speculation.drafts)
         self.max_batch_size = min(max_batch_size, ModelRunner.max_rows)
-        longest = model.config.max_seq_len if max_seq_len is None else max_seq_len
-        self.max_seq_len = min(longest, self.runner.num_pages * size)
+        longest = min(model.config.max_seq_len, self.runner.num_pages * size)  # attention has no more rotations
+        self.max_seq_len = min(longest, max_seq_len or longest)
         self.decode_loop = DecodeLoop(
             self.runner,
             self.scheduler,

@@ -21,9 +21,9 @@ struct Avx2 {
     return _mm256_fmadd_ps(weights, _mm256_set1_ps(x), sum);
   }
 
-  static void store_scaled(float* out, Floats sum, const float* scales) {
-    _mm256_storeu_ps(out, _mm256_mul_ps(sum, _mm256_loadu_ps(scales)));
-  }
+  static Floats scaled(Floats sum, const float* scales) { return _mm256_mul_ps(sum, load(scales)); }
+  static Floats load(const float* x) { return _mm256_loadu_ps(x); }
+  static void store(float* out, Floats x) { _mm256_storeu_ps(out, x); }
 };
 
 }  // namespace

@@ -21,9 +21,9 @@ struct Avx512 {
     return _mm512_fmadd_ps(weights, _mm512_set1_ps(x), sum);
   }
 
-  static void store_scaled(float* out, Floats sum, const float* scales) {
-    _mm512_storeu_ps(out, _mm512_mul_ps(sum, _mm512_loadu_ps(scales)));
-  }
+  static Floats scaled(Floats sum, const float* scales) { return _mm512_mul_ps(sum, load(scales)); }
+  static Floats load(const float* x) { return _mm512_loadu_ps(x); }
+  static void store(float* out, Floats x) { _mm512_storeu_ps(out, x); }
 };
 
 }  // namespace

@@ -19,11 +19,12 @@ from constrain.kernels import (
     TruncatedFloat,
     Unquantized,
     attention,
+    cpu_reads_pages,
     paged_attention,
     rotate,
 )
 from constrain.kernels.graphs import Graph
-from constrain.kernels.paged_attention import attend_pages
+from constrain.kernels.paged_attention import attend_pages, paged_attention_reference
 
 Formats: TypeAlias = tuple[KVQuantization, KVQuantization]
 
@@ -183,6 +184,43 @@ def test_slots_that_nobody_wrote_do_not_matter() -> None:
     for states in (given.pages.keys[0], given.pages.values[0]):
         states[given.pages.block_table[0, 1], 4:] = torch.nan
     assert torch.equal(paged_attention(*given, scale=1.0), expected)
+
+
+KERNEL = pytest.mark.skipif(
+    not cpu_reads_pages((PLAIN, PLAIN), torch.float32, 64), reason="the kernel is for processors with AVX2"
+)
+
+
+@KERNEL
+@pytest.mark.parametrize(("heads", "kv_heads", "dim"), [(8, 4, 64), (5, 1, 40), (3, 3, 128)])
+@pytest.mark.parametrize("window", [None, 70])
+def test_the_kernel_of_the_cpu_is_the_reference(heads: int, kv_heads: int, dim: int, window: int | None) -> None:
+    # Below and at the borders of blocks of keys and of pages; one sequence is idle.
+    given = make([1, 63, 64, 65, 0, 128, 256, 257, 700], heads, kv_heads, dim, rotary=dim // 2)
+    apart = given._replace(pages=copied(given.pages))
+    out = paged_attention(*given, scale=dim**-0.5, window=window)
+    expected = paged_attention_reference(*apart, scale=dim**-0.5, window=window)
+    torch.testing.assert_close(out, expected, atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(given.pages.keys, apart.pages.keys, atol=1e-6, rtol=1e-5)
+    assert torch.equal(given.pages.values[0], apart.pages.values[0])
+
+
+@KERNEL
+def test_a_token_depends_neither_on_the_others_nor_on_pages_nor_on_threads() -> None:
+    given = make([300, 5, 0, 200, 130], 8, 4, 64)
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        together = paged_attention(*given, scale=0.125)
+    finally:
+        torch.set_num_threads(threads)
+    keys, values = given.pages.gather(torch.float32)
+    for row, length in enumerate(given.lengths.tolist()):
+        # The sequence in order, in pages of 16 positions.
+        parts = [(x[row].reshape(-1, 16, 4, 64),) for x in (keys, values)]
+        pages = Pages(*parts, torch.arange(len(parts[0][0])).int().unsqueeze(0), PLAIN, PLAIN)
+        alone = given.qkv[row, None], given.cos, given.sin, pages, torch.tensor([length], dtype=torch.int)
+        assert torch.equal(paged_attention(*alone, scale=0.125)[0], together[row])
 
 
 # Below and at the borders of tiles, pages and splits; one sequence is idle.

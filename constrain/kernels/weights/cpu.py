@@ -21,6 +21,8 @@ _module = _import_module()
 
 BLOCK = 32
 """Rows of a weight whose codes are interleaved."""
+HEAD_MULTIPLE = 8
+"""Elements of a head that attention reads are a multiple of this."""
 
 
 def multiplies_interleaved(device: torch.device, dtype: torch.dtype) -> bool:
