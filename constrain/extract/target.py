@@ -22,6 +22,7 @@ from constrain.extract.type_schema import ExactSchema, RecordSchema
 T = TypeVar("T")
 
 _KEYWORDS = frozenset({EVIDENCE, VERBATIM})
+_NO_TYPES = (str, bytes, int, float, list, tuple, set, FunctionType, BuiltinFunctionType)
 _TYPES = ("string", "number", "integer", "boolean", "null", "object", "array")
 
 
@@ -88,7 +89,7 @@ class Target(Generic[T]):
             return what
         if isinstance(what, Mapping):
             return cls(what)
-        if isinstance(what, (str, bytes, bool, FunctionType, BuiltinFunctionType)) or what is None:
+        if isinstance(what, _NO_TYPES) or what is None:
             raise SchemaError(f"a schema is a dict or a type, not {what!r}")
         if not isinstance(what, type) and (isinstance(what, BaseModel) or is_dataclass(what)):
             raise SchemaError(f"give the type {type(what).__name__} itself, not a value of it: {what!r}")

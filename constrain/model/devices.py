@@ -90,6 +90,10 @@ def listed_devices(devices: Sequence[str | torch.device]) -> tuple[torch.device,
         raise ModelError(f"devices={list(devices)}: {error}") from error
     if len({each.type for each in chosen}) != 1:
         raise ModelError(f"devices={list(devices)}: name one device or more, all GPUs or all the CPU")
+    count = torch.cuda.device_count()
+    for each in chosen:
+        if each.type == "cuda" and (each.index or 0) >= count:
+            raise ModelError(f"devices={list(devices)}: there is no {each}; the machine has {count} GPUs")
     return tuple(torch.device("cuda", each.index or 0) if each.type == "cuda" else each for each in chosen)
 
 

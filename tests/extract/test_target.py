@@ -114,7 +114,9 @@ def test_keys_in_a_pointer_are_escaped() -> None:
     assert caught.value.pointer == "/properties/a~1b~0c"
 
 
-@pytest.mark.parametrize("what", ["Item", b"{}", None, True, object(), Callable[[int], int], len, lambda text: text])
+@pytest.mark.parametrize(
+    "what", ["Item", b"{}", None, True, 5, [{}], object(), Callable[[int], int], len, lambda text: text]
+)
 def test_what_is_no_schema_is_refused(what: Any) -> None:
     with pytest.raises(SchemaError):
         Target.of(what)

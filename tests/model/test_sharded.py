@@ -258,6 +258,8 @@ def test_mistakes_are_named(llama: Any, llama_model: ExLlamaV2) -> None:
         load(devices=[])
     with pytest.raises(ModelError, match="no_such_device"):
         load(devices=["no_such_device"])
+    with pytest.raises(ModelError, match="there is no cuda:99"):
+        load(devices=["cuda:99"])
     with pytest.raises(ModelError, match="2 numbers for 3 devices"):
         load(devices=["cpu"] * 3, gpu_split=[1, 1])
     with pytest.raises(ModelError, match=r"shard 0, on cpu, needs 0.00 GiB of 0.00"):
