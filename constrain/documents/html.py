@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from constrain.documents.document import Document
 from constrain.documents.encodings import decode
 from constrain.documents.optional import optional
+
+if TYPE_CHECKING:
+    from lxml.html import HtmlElement
 
 #: The encoding that a page or its XML declaration names, which stands near the beginning.
 _DECLARED = re.compile(rb"""(?:charset|encoding)\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE)
@@ -17,7 +21,7 @@ def read_html(content: bytes, source: str) -> Document:
     """Read a page: its text as it is laid out, with lists and tables, and its title as metadata."""
     declared = _DECLARED.search(content[:_DECLARED_WITHIN])
     markup = decode(content, source, declared[1].decode() if declared else None)
-    title = title_of(markup, source)
+    title = _title(markup, source)
     return Document(html_to_text(markup, source), source, {"title": title} if title else {})
 
 
@@ -25,18 +29,28 @@ def html_to_text(markup: str, source: str) -> str:
     """Return the text of a page, with ``\\n`` at the ends of its lines.
 
     Raises:
-        DocumentError: inscriptis is not installed.
+        DocumentError: lxml or inscriptis is not installed.
     """
     with optional(source):
-        from inscriptis import get_text
-    lines = get_text(markup).splitlines()
+        from inscriptis.html_engine import Inscriptis
+    tree = _tree(markup, source)
+    lines = [] if tree is None else Inscriptis(tree).get_text().splitlines()
     return "\n".join(line.rstrip() for line in lines).strip("\n")
 
 
-def title_of(markup: str, source: str) -> str:
+def _title(markup: str, source: str) -> str:
     """Return the title of a page, or an empty string."""
+    tree = _tree(markup, source)
+    return "" if tree is None else " ".join((tree.findtext(".//title") or "").split())
+
+
+def _tree(markup: str, source: str) -> HtmlElement | None:
+    """Parse a page; ``None`` if there is nothing in it."""
     with optional(source):
-        from lxml import etree
-    root = etree.HTML(markup.encode(), etree.HTMLParser(encoding="utf-8")) if markup.strip() else None
-    title = "" if root is None else root.findtext(".//title") or ""
-    return " ".join(title.split())
+        from lxml.etree import ParserError
+        from lxml.html import HTMLParser, document_fromstring
+    try:
+        # Without huge_tree, what is nested more than 256 deep would be missing.
+        return document_fromstring(markup.encode(), parser=HTMLParser(encoding="utf-8", huge_tree=True))
+    except ParserError:
+        return None

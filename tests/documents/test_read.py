@@ -101,6 +101,14 @@ def test_html_is_read_in_the_encoding_that_it_names() -> None:
         assert read_bytes(page.format(encoding, text).encode(encoding), "a.html").text == text
 
 
+def test_html_that_is_nested_deeply_is_read_or_refused() -> None:
+    """Old programs open tags that they never close."""
+    page = "<p>Dear Bo</p>" + "<b>" * 500 + "36"
+    assert read_bytes(page.encode(), "a.html").text == "Dear Bo\n\n36"
+    with pytest.raises(DocumentError, match="recursion"):
+        read_bytes(page.replace("<b>", "<table><tr><td>").encode(), "a.html")
+
+
 def test_html_without_content_has_no_text() -> None:
     for page in (b"<!-- comment -->", b"<!doctype html>", b"<html></html>", b"<?xml version='1.0'?>", b"  "):
         assert read_bytes(page, "a.html").text == ""
