@@ -126,6 +126,8 @@ def extract(
 
     _check_workers(address, workers, gpus)
     documents, total = _documents(files, column, ids, output, limit, sample, options["seed"])
+    if not total:
+        click.echo("warning: there are no documents", err=True)
     if column is None:
         _warn_of_tables(files)
     _warn_of_others(files, column, output)

@@ -158,4 +158,5 @@ def _check_columns(file: str, wanted: Iterable[str | None]) -> None:
     found = columns(file)
     for name in wanted:
         if found is not None and name is not None and name not in found:
-            raise DocumentError(file, f"the table has no column {name!r}, but {', '.join(found)}")
+            others = f", but {', '.join(found)}" if found else ": it is empty"
+            raise DocumentError(file, f"the table has no column {name!r}{others}")

@@ -418,6 +418,12 @@ def test_the_rows_of_a_table(folder: Path, tiny_dir: Path) -> None:
     assert run(tiny_dir, *args[:3], "--id-column", "id").exit_code == 2
 
 
+def test_a_table_without_rows_is_warned_of(folder: Path, tiny_dir: Path) -> None:
+    (folder / "letters.csv").write_text("text\n")
+    result = run(tiny_dir, "--schema", "schema.json", "letters.csv", "--column", "text")
+    assert (result.exit_code, result.stderr) == (0, "warning: there are no documents\n")
+
+
 # Schemas
 
 

@@ -120,6 +120,9 @@ def test_a_missing_column_is_an_error_at_once(suffix: str, tmp_path: Path) -> No
     for options in ({"column": "body"}, {"column": "text", "ids": "body"}):
         with pytest.raises(DocumentError, match="the table has no column 'body', but id, text, kind"):
             inputs([str(path)], **options)
+    (empty := tmp_path / "empty.csv").touch()
+    with pytest.raises(DocumentError, match="the table has no column 'text': it is empty"):
+        inputs([str(empty)], column="text")
 
 
 def test_rows_that_cannot_be_read_leave_the_others(tmp_path: Path) -> None:
