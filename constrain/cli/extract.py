@@ -215,7 +215,11 @@ def _own(output: Path | None) -> tuple[Path, ...]:
 def _opened(output: Path | None) -> Journal | Stream:
     from constrain.runs import Stream, open_output
 
-    return open_output(output) if output else Stream(sys.stdout.buffer)
+    if output is not None:
+        return open_output(output)
+    if sys.stdout is None:
+        raise click.UsageError("standard output is closed: name a file with -o")
+    return Stream(sys.stdout.buffer)
 
 
 def _check(target: Target[Any], model_dir: Path | None) -> None:

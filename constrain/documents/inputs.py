@@ -131,6 +131,8 @@ def _sources(files: list[str], column: str | None, ids: str | None) -> Iterator[
 
 
 def _standard_input() -> bytes:
+    if sys.stdin is None:
+        raise DocumentError(STDIN, "standard input is closed")
     # A file of its own, since a thread that still reads sys.stdin when the program ends makes Python abort.
     with suppress(UnsupportedOperation), open(sys.stdin.fileno(), "rb", closefd=False) as file:
         return file.read()

@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 from file_sizes import largest_file
@@ -209,6 +210,18 @@ def test_schemas_that_cannot_be_used(folder: Path, tiny_dir: Path, schema: str, 
 def test_schemas_as_other_systems_write_them(folder: Path, tiny_dir: Path, encoding: str) -> None:
     (folder / "other.json").write_text(json.dumps(SCHEMA), encoding=encoding)
     check(rows(run(tiny_dir, "--schema", "other.json", "one.txt").stdout)[0], "one.txt")
+
+
+def test_closed_streams_are_named(
+    folder: Path, tiny_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    args = ["extract", "--model", str(tiny_dir), "--schema", "schema.json", "-"]
+    monkeypatch.setattr("sys.stdin", None)
+    assert cli.main([*args, "-o", "out.jsonl"], standalone_mode=False) == 1
+    assert "-: standard input is closed" in capsys.readouterr().err
+    monkeypatch.setattr("sys.stdout", None)
+    with pytest.raises(click.UsageError, match="standard output is closed"):
+        cli.main(args, standalone_mode=False)
 
 
 @pytest.mark.parametrize(
