@@ -139,3 +139,24 @@ def test_a_minimum_length_costs_strings_of_bounded_length_little(minimum: int, c
     schema = {"type": "string", "pattern": "[0-9a-f]", "minLength": minimum, "maxLength": 12}
     _, nodes = costs(schema, '"0123456789', code_vocabulary)
     assert max(nodes) < 1000
+
+
+def test_patterns_that_tell_no_keys_apart_cost_nothing(code_vocabulary: Vocabulary) -> None:
+    def rows(schema: Any) -> int:
+        grammar = compile_json_schema(schema, code_vocabulary)
+        matcher, bits = grammar.matcher(), allocate_bitmask(1, code_vocabulary.size)
+        assert matcher.accept_bytes(b'{"')
+        matcher.fill_bitmask(bits)
+        return grammar.counters["rows_built"]
+
+    assert rows({"type": "object", "patternProperties": {"^.{1,255}$": {}}}) == rows({"type": "object"})
+
+
+def test_an_item_that_may_still_repeat_another_costs_little_more(code_vocabulary: Vocabulary) -> None:
+    schema = {"type": "array", "uniqueItems": True, "items": {"type": "string", "pattern": "^[a-z]*$", "maxLength": 40}}
+
+    def nodes(text: str) -> int:
+        return sum(costs(schema, text, code_vocabulary)[1][-8:])
+
+    first = "name" * 10
+    assert nodes(f'["{first}", "{first[:12]}') <= 2 * nodes(f'["{first}", "typetypetype')

@@ -44,7 +44,7 @@ class Product : public PrunedAutomaton {
     return halves(state).b == kDead || accepting(state) ? Verdict::live : Verdict::unknown;
   }
 
-  void fill_raw_row(State state, Transitions& row) override {
+  void fill_row(State state, Transitions& row) override {
     const auto [a, b] = halves(state);
     const std::array<const StateRow*, 2> rows{&a_->row(a), b == kDead ? nullptr : &b_->row(b)};
     for_each_common_range(rows, [&](uint8_t first, uint8_t last, std::span<const State> next) {

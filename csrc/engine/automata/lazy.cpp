@@ -12,11 +12,16 @@ const StateRow& LazyAutomaton::row(State state) {
   if (state >= rows_.size()) rows_.resize(state + 1);
   if (!rows_[state]) {
     Deadline::check();
-    Transitions fresh;
-    fill_row(state, fresh);
-    rows_[state] = store(fresh);
+    const StateRow* made = make_row(state);  // may ask for other rows
+    rows_[state] = made;
   }
   return *rows_[state];
+}
+
+const StateRow* LazyAutomaton::make_row(State state) {
+  Transitions row;
+  fill_row(state, row);
+  return store(row);
 }
 
 /// Searches breadth first for a state known to be live. If there is one, all states on the path to it are live; if not,
@@ -113,30 +118,26 @@ bool PrunedAutomaton::is_live(State state) {
   return verdicts_[state] == Verdict::live;
 }
 
-/// The transitions of a state, also to dead ones: kept for when its row is made.
+/// The transitions of a state, also to dead ones.
 const StateRow& PrunedAutomaton::raw_row(State state) {
   if (state >= raw_rows_.size()) raw_rows_.resize(state + 1);
   if (!raw_rows_[state]) {
-    Transitions row;
-    fill_raw_row(state, row);
-    raw_rows_[state] = store(row);
+    const StateRow* made = LazyAutomaton::make_row(state);
+    raw_rows_[state] = made;
   }
   return *raw_rows_[state];
 }
 
-void PrunedAutomaton::fill_row(State state, Transitions& row) {
-  if (state < raw_rows_.size() && raw_rows_[state]) {
-    for_each_range(*raw_rows_[state], [&](uint8_t first, uint8_t last, State to) {
-      std::fill(row.begin() + first, row.begin() + last + 1, to);
-    });
-  } else {
-    fill_raw_row(state, row);
-  }
-  const RangeStarts firsts(row);
-  for (size_t range = 0; range < firsts.count(); ++range) {
-    const State target = row[firsts[range]];
-    if (target != kDead && !is_live(target)) std::fill(&row[firsts[range]], &row[firsts.last(range)] + 1, kDead);
-  }
+/// Most rows have no dead targets, and are stored once.
+const StateRow* PrunedAutomaton::make_row(State state) {
+  const StateRow& raw = raw_row(state);
+  const auto is_dead = [this](State target) { return target != kDead && !is_live(target); };
+  if (std::ranges::none_of(raw.targets(), is_dead)) return &raw;
+  Transitions row;
+  for_each_range(raw, [&](uint8_t first, uint8_t last, State to) {
+    std::fill(row.begin() + first, row.begin() + last + 1, is_dead(to) ? kDead : to);
+  });
+  return store(row);
 }
 
 }  // namespace constrain

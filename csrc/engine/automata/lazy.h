@@ -16,12 +16,15 @@ class LazyAutomaton : public Automaton {
   const StateRow& row(State state) final;
 
  protected:
-  /// Writes all 256 transitions of `state`; every target must be live.
+  /// Writes all 256 transitions of `state`; every target must be live, or is pruned.
   virtual void fill_row(State state, Transitions& row) = 0;
 
-  MemoryShare memory_;
+  /// Returns the row that `row` keeps.
+  virtual const StateRow* make_row(State state);
 
   const StateRow* store(const Transitions& row) { return StateRow::make(row, arena_, memory_); }
+
+  MemoryShare memory_;
 
  private:
   Arena arena_;
@@ -40,7 +43,6 @@ class PrunedAutomaton : public LazyAutomaton {
   explicit PrunedAutomaton(size_t budget) : budget_(budget), unspent_(budget) {}
 
   virtual State raw_start() = 0;
-  virtual void fill_raw_row(State state, Transitions& row) = 0;
 
   /// `live` or `dead` if that is obvious (`live` at least for accepting states), else `unknown`.
   virtual Verdict glance(State state) = 0;
@@ -48,14 +50,14 @@ class PrunedAutomaton : public LazyAutomaton {
  private:
   class Search;
 
-  void fill_row(State state, Transitions& row) final;
+  const StateRow* make_row(State state) final;
   bool is_live(State state);
   Verdict& verdict(State state);
   const StateRow& raw_row(State state);
 
   std::optional<State> start_;  // once asked for
   std::vector<Verdict> verdicts_;
-  std::vector<const StateRow*> raw_rows_;  // of states that searches met; null for others
+  std::vector<const StateRow*> raw_rows_;  // with dead targets; null where none was asked for
   size_t budget_;                          // states that searches may enter
   size_t unspent_;                         // ... of which this many are left
 };

@@ -232,7 +232,7 @@ class Lexeme : public PrunedAutomaton {
 
   State raw_start() override { return name(first_); }
 
-  void fill_raw_row(State state, Transitions& row) override {
+  void fill_row(State state, Transitions& row) override {
     const std::vector<Thread> threads = threads_of(state);
     std::vector<Thread> next, previous;
     State target = kDead;

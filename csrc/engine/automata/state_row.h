@@ -46,12 +46,13 @@ class StateRow {
   static const StateRow* make(const Transitions& transitions, Arena& arena, MemoryShare& memory);
 
   /// Target on a byte, or `kDead`.
-  State operator[](uint8_t byte) const {
-    return target_data()[std::upper_bound(firsts(), firsts() + ranges_, byte) - firsts() - 1];
-  }
+  State operator[](uint8_t byte) const { return target_data()[range_of(byte)]; }
 
   /// Number of ranges, which together cover all bytes in order.
   size_t ranges() const { return ranges_; }
+  size_t range_of(uint8_t byte) const {
+    return static_cast<size_t>(std::upper_bound(firsts(), firsts() + ranges_, byte) - firsts() - 1);
+  }
   uint8_t first(size_t range) const { return firsts()[range]; }
   uint8_t last(size_t range) const { return range + 1 < ranges_ ? static_cast<uint8_t>(first(range + 1) - 1) : 255; }
   State target(size_t range) const { return target_data()[range]; }

@@ -70,17 +70,18 @@ class WildcardFinder::BeyondSearch {
   void follow(const Place& place) {
     const StateRow& row = row_(place.state);
     for (const Utf8Range& range : utf8_ranges(place.utf8)) {
-      for_each_range(row, [&](int first, int last, State to) {
-        const int byte = std::max({first, int{range.first}, 0x80}), end = std::min(last, int{range.last}) + 1;
-        if (byte >= end || !found_.most) return;
-        if (to == kDead) {
+      const int last = range.last;
+      for (int byte = std::max<int>(range.first, 0x80), end; byte <= last && found_.most; byte = end) {
+        const size_t at = row.range_of(static_cast<uint8_t>(byte));
+        end = std::min<int>(row.last(at), last) + 1;
+        if (row.target(at) == kDead) {
           exclude(place, range.to, byte, end);
         } else if (range.to != Utf8State::boundary) {
-          enter(range.to, to, place, byte, end);
-        } else if (std::ranges::find(found_.targets, to) == found_.targets.end()) {
-          found_.targets.push_back(to);
+          enter(range.to, row.target(at), place, byte, end);
+        } else if (std::ranges::find(found_.targets, row.target(at)) == found_.targets.end()) {
+          found_.targets.push_back(row.target(at));
         }
-      });
+      }
     }
   }
 

@@ -221,7 +221,7 @@ bool DistinctItems::begin(Reg& reg, RuleId rule, uint8_t byte, Registers& regist
 
 bool DistinctItems::step(Reg& reg, uint8_t byte, bool last, Registers& registers) const {
   Items items = unpack(reg);
-  const bool ends = last && registers.only_endings && registers.nesting == 0;
+  const bool ends = last && registers.nesting == 0;
   const bool in_text = ends && items.text != kForgotten && !is_scalar(items) && stays_in_text(items, byte);
   if (!follow(items, items.item->tops(), byte, registers)) return false;
   if (in_text && forgettable(items, registers)) forget(items);
@@ -412,10 +412,11 @@ WildcardRegion DistinctItems::wildcard_region(Reg reg) const {
     best.leaving.fill();
   }
   if (best.max_length == WildcardRegion::kUnbounded || items.rivals == Rivals::none) return best;
-  // A bounded region must exclude lengths at which a rival value could be completed.
-  const std::vector<Reg> all = rivals(items);
-  const auto shorter = [&](Reg rival) { return json::text_of(rival).size() < best.max_length; };
-  return std::all_of(all.begin(), all.end(), shorter) ? best : WildcardRegion();
+  // A text of a bounded region goes on in more ways than there are rivals, until few characters are left.
+  for (uint64_t ways = 1; ways <= rival_count(items) && best.max_length > 0; ways *= kPlainCharacters) {
+    --best.max_length, best.exact = false;
+  }
+  return best.max_length > 0 ? best : WildcardRegion();
 }
 
 uint64_t DistinctItems::max_growth(Reg reg) const {

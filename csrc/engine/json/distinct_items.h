@@ -38,7 +38,7 @@ class DistinctItems {
   /// Starts an item, a value of `rule`, with its first byte.
   bool begin(Reg& items, RuleId rule, uint8_t byte, Registers& registers) const;
 
-  /// Advances the item by a byte. If the array needs no item after it (`last`), and only completions matter, a text
+  /// Advances the item by a byte. If the array needs no item after it, and only completions matter (`last`), a text
   /// that makes no difference to its item any more is forgotten.
   bool step(Reg& items, uint8_t byte, bool last, Registers& registers) const;
 

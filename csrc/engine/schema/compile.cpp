@@ -345,7 +345,8 @@ class Compiler {
           parts.push_back(one);
           continue;
         }
-        Class inside{intersect(one.keys, pattern.language), one.matched, one.with_names};
+        const bool any = one.keys == any_text_;
+        Class inside{any ? pattern.language : intersect(one.keys, pattern.language), one.matched, one.with_names};
         Class outside{subtract(one.keys, pattern.language), one.matched, one.with_names};
         inside.matched.push_back(pattern.id);
         if (!is_empty(*inside.keys)) drop_names(inside);
@@ -360,6 +361,8 @@ class Compiler {
     };
     for (const Members& members : cell.members) {
       for (const KeyPattern& pattern : members.patterns) {
+        // Where any value may follow, whether a key matches the pattern or not, it tells no keys apart.
+        if (pattern.schema == 0 && members.additional == 0) continue;
         split(pattern.keys);
         if (pattern.doubtful) split(*pattern.doubtful, &pattern.keys);
       }

@@ -203,10 +203,16 @@ bool TokenSet::equals(const Mask& mask) const {
   if (!mask.many) return true;
   if (std::ranges::any_of(mask.without, [this](TokenId token) { return has(token); })) return false;
   if (mask.many == many_) return mask.without.size() == without_.size();
-  // Equal if the set has all of the dense part but those tokens.
+  // Equal if the set has all of the dense part but those tokens, which are few: most blocks of words lack none.
+  constexpr size_t kBlock = 16;
+  const uint32_t *many = many_ ? many_->words.data() : nullptr, *its = mask.many->words.data();
+  const auto lacks = [&](size_t i) { return its[i] & ~(words_[i] ^ (many ? many[i] : 0)); };
   uint32_t lacking = 0;
-  for (size_t i = 0; i < words_.size(); ++i) {
-    lacking += bit_count(mask.many->words[i] & ~(words_[i] ^ (many_ ? many_->words[i] : 0)));
+  for (size_t i = 0; i < words_.size(); i += kBlock) {
+    const size_t end = std::min(i + kBlock, words_.size());
+    uint32_t any = 0;
+    for (size_t k = i; k < end; ++k) any |= lacks(k);
+    for (size_t k = i; any && k < end; ++k) lacking += bit_count(lacks(k));
   }
   return lacking == mask.without.size();
 }

@@ -1,9 +1,11 @@
 #include "engine/tokens/token_class.h"
 
 #include <algorithm>
-#include <map>
 #include <span>
 #include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
 
 #include "engine/base/bits.h"
 #include "engine/tokens/vocabulary.h"
@@ -76,18 +78,21 @@ TriePtr TokenClass::leaving(const ByteSet& bytes, const Vocabulary& vocabulary) 
 
 TriePtr TokenClass::suffix_groups(const ByteSet& bytes, const Vocabulary& vocabulary) const {
   if (const auto cached = suffix_groups_.find(bytes.words)) return *cached;
-  std::map<std::string, std::vector<TokenId>> groups;
+  std::unordered_map<std::string, std::vector<TokenId>> groups;
   for (const Leaving& one : leaving_) {
     // These groups serve regions whose texts all lead to one state, which refuses excluded characters.
     if (!bytes.has(one.byte) || one.by_character) continue;
     vocabulary.trie().for_each_token(one.node, {static_cast<char>(one.byte)},
                                      [&](const std::string& tail, TokenId token) { groups[tail].push_back(token); });
   }
+  std::vector<std::pair<std::string_view, std::vector<TokenId>*>> sorted;
+  for (auto& [tail, group] : groups) sorted.emplace_back(tail, &group);
+  std::ranges::sort(sorted);
   TrieBuilder builder;
   std::vector<std::vector<TokenId>> tokens;
-  for (auto& [tail, group] : groups) {
+  for (const auto& [tail, group] : sorted) {
     builder.add(tail, static_cast<TokenId>(tokens.size()));
-    tokens.push_back(std::move(group));
+    tokens.push_back(std::move(*group));
   }
   Trie made = builder.finish();
   made.groups = std::move(tokens);

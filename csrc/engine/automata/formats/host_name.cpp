@@ -153,7 +153,7 @@ class HostNames : public PrunedAutomaton {
     return ((with_letters ? letters() : separators()).kinds(block) & after_kinds(from).live).any();
   }
 
-  void fill_raw_row(State state, Transitions& row) override {
+  void fill_row(State state, Transitions& row) override {
     row.fill(kDead);
     const auto at = place(state);
     if (!at) return fill_within_character(state, row);

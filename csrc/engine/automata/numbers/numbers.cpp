@@ -106,7 +106,7 @@ class PlainNumber : public PrunedAutomaton {
 
   State raw_start() override { return name({}); }
 
-  void fill_raw_row(State state, Transitions& row) override {
+  void fill_row(State state, Transitions& row) override {
     row.fill(kDead);
     const Place at = place(state);
     for (char digit = '0'; digit <= '9'; ++digit) row[static_cast<uint8_t>(digit)] = after_digit(at, digit);

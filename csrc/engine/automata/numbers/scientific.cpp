@@ -119,7 +119,7 @@ class ScientificNumber : public PrunedAutomaton {
     return Verdict::dead;
   }
 
-  void fill_raw_row(State state, Transitions& row) override {
+  void fill_row(State state, Transitions& row) override {
     row.fill(kDead);
     const Place at = place(state);
     for (char digit = '0'; digit <= '9'; ++digit) row[static_cast<uint8_t>(digit)] = after_digit(at, digit);

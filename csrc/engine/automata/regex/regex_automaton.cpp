@@ -93,7 +93,7 @@ PrunedAutomaton::Verdict RegexAutomaton::glance(State state) {
   return certain ? Verdict::live : Verdict::unknown;
 }
 
-void RegexAutomaton::fill_raw_row(State state, Transitions& row) {
+void RegexAutomaton::fill_row(State state, Transitions& row) {
   const std::vector<uint32_t> key(states_[state].begin(), states_[state].end());
   std::vector<State> targets(classes_.count());
   ScratchList<uint32_t, 64> first, second;

@@ -58,7 +58,7 @@ class RegexAutomaton : public PrunedAutomaton {
   class Closure;
 
   State raw_start() override;
-  void fill_raw_row(State state, Transitions& row) override;
+  void fill_row(State state, Transitions& row) override;
   Verdict glance(State state) override;
 
   State step(const std::vector<uint32_t>& key, size_t byte_class);
