@@ -1,7 +1,8 @@
 """Compilation of JSON Schema to a grammar, whose matcher computes the token mask of a document.
 
 In C++, ``csrc/engine/schema/`` makes rules of keywords (``keyword_table.cpp`` lists them, ``keywords.cpp`` reads them);
-``Matcher::mask`` (``csrc/engine/matcher/``) and ``MaskBuilder`` (``csrc/engine/masks/``) compute masks.
+masks are computed by ``Matcher::mask`` (``csrc/engine/matcher/matcher.cpp``) and ``MaskBuilder::mask``
+(``csrc/engine/masks/mask_builder.cpp``).
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Supported architectures, as a table of their differences from plain Llama."""
+"""Supported architectures: ``ARCHITECTURES`` is a table of their differences from plain Llama.
+
+An architecture is a row; one that differs in a new way needs a field of ``DecoderTraits`` (``traits.py``), which
+``builder.py`` and ``modules/`` read.
+"""
 
 from __future__ import annotations
 

@@ -9,9 +9,10 @@ While a pass runs, the host accepts the tokens of the previous one, and constrai
 Tokens computed after the end of a sequence, or after a rejected proposal, are discarded. The parts of a step::
 
     form the batch       Scheduler.schedule (scheduler.py), Speculation.propose (speculative/)
-    forward pass         ModelRunner.decode (model_runner.py): graphs (cuda_graphs.py), or eager (attention_metadata.py)
-    token masks          MaskBatch (mask_batch.py), SequenceConstraint.mask (constraints.py)
-    sample               BatchSampler.sample (sampler/)
+    its tensors          StaticBatch, ForwardBatch (forward_batch.py), attention_metadata.py
+    forward pass         ModelRunner.decode (model_runner.py): CUDA graphs (cuda_graphs.py), or eager
+    token masks          MaskBatch (mask_batch.py), SequenceState.mask (sequence.py), Matcher.mask (csrc/engine/)
+    sample               BatchSampler.sample (sampler/batch_sampler.py)
     verify drafts        verify (speculative/verification.py)
     stop strings         SequenceState.accept (sequence.py), StopStringMatcher.match (stop_strings.py)
 """

@@ -1,8 +1,9 @@
 """Token sampling for a decode batch: the head of the model, logit processing, token masks, and the sampling kernels.
 
-The arithmetic is that of :mod:`constrain.kernels.sampling`: torch on a CPU, ``csrc/cuda/sampling/`` on a GPU, where all
-of it is one CUDA graph for each combination of settings in a batch. The token of a row depends only on its own states,
-parameters, mask and history: its random number is derived from its seed and the length of its sequence.
+Tokens are sampled by :func:`constrain.kernels.sample`: ``sample_torch`` on a CPU, ``csrc/cuda/sampling/sampling.cu`` on
+a GPU, where all steps are one CUDA graph for each combination of settings in a batch. The token of a row depends only
+on its own states, parameters, mask and history: its random number is derived from its seed and the length of its
+sequence.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Verification of draft tokens and forced text: accepted while they equal the tokens sampled at their positions."""
+"""Verification of draft tokens and forced text: accepted while they equal the tokens sampled at their positions.
+
+There is no rejection sampling by ratios of probabilities: with the random numbers of their positions, the tokens are
+those that would have been sampled without drafts.
+"""
 
 from __future__ import annotations
 
