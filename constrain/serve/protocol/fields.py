@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 #: A constraint as another server would take it, as JSON or as text of JSON.
 SchemaOrText = dict[str, Any] | bool | str
@@ -13,9 +13,17 @@ Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
 
 
 class Strict(BaseModel):
-    """A part of a request. A field that is not listed is refused, since it may have been meant as a constraint."""
+    """A part of a request. A field that is not listed is refused, since it may have been meant as a constraint.
+
+    A field that is null counts as not given: clients of OpenAI's API send null for ``None``.
+    """
 
     model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, data: Any) -> Any:
+        return {name: value for name, value in data.items() if value is not None} if isinstance(data, dict) else data
 
 
 class StructuredOutputs(Strict):
@@ -67,12 +75,6 @@ class SamplingFields(Strict):
     stop: str | list[Annotated[str, Field(min_length=1)]] | None = None
     stop_token_ids: list[int] | None = None
     priority: int = 0
-
-    @field_validator("frequency_penalty", "presence_penalty", "priority", "n", mode="before", check_fields=False)
-    @classmethod
-    def _or_default(cls, value: Any, field: ValidationInfo) -> Any:
-        """OpenAI's API lets numbers be null, which its clients send for None."""
-        return cls.model_fields[str(field.field_name)].default if value is None else value
 
 
 class StreamOptions(Strict):
