@@ -272,14 +272,14 @@ def write_top(c: Candidates, descending: torch.Tensor, top: TopTokens, width: in
 def _largest(logits: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
     """The ``count`` largest logits in descending order and their ids, equal ones in the order of ids."""
     width = logits.shape[1]
-    finite = torch.where(logits.isfinite(), logits + 0.0, -torch.inf)  # -0.0 becomes 0.0
+    finite = logits.nan_to_num(-torch.inf, -torch.inf, -torch.inf)
     if count == width:
         return finite.sort(dim=1, descending=True, stable=True)
     if count == 1:
         values, ids = finite.max(dim=1, keepdim=True)  # of equal values the first
         return values, ids
     # Of equal values, `topk` may take any: so integers of the same order, with the id in the lower bits.
-    bits = finite.view(torch.int32)
+    bits = (finite + 0.0).view(torch.int32)  # -0.0 becomes 0.0
     order = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits).long()
     keys = (order << 32) + torch.arange(width - 1, -1, -1, device=logits.device)
     ids = width - 1 - (keys.topk(count, dim=1).values & 0xFFFFFFFF)
