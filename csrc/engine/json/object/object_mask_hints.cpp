@@ -16,6 +16,17 @@ ByteSet bytes_within(const CharacterClass& characters) {
   return within;
 }
 
+/// Appends the words of a set that are not 0, and which these are: most objects have few of many properties.
+void append_sparse(const std::vector<uint64_t>& set, std::vector<uint64_t>& out) {
+  for (size_t first = 0; first < set.size(); first += 64) {
+    const size_t filled = out.size();
+    out.push_back(0);
+    for (size_t word = first; word < std::min(first + 64, set.size()); ++word) {
+      if (set[word]) out[filled] |= uint64_t{1} << (word - first), out.push_back(set[word]);
+    }
+  }
+}
+
 }  // namespace
 
 WildcardRegion ObjectMaskHints::wildcard_region(Local state, Reg reg) {
@@ -106,15 +117,14 @@ bool ObjectMaskHints::outline(Local, Reg reg, std::vector<uint64_t>& out) const 
   const auto open = state_.open_classes(words);
   out.insert(out.end(), open.begin(), open.end());
   out.push_back(words[ObjectState::kOutlined]);
-  for (size_t word = 0; word < shape_.names_words(); ++word) {
-    if (const uint64_t names = shape_.outlined_names[word]) out.push_back(names & state_.open_names(words)[word]);
-  }
+  const auto names = state_.open_names(words);
+  for (const uint32_t word : shape_.outlined_words) out.push_back(shape_.outlined_names[word] & names[word]);
   return true;
 }
 
 bool ObjectMaskHints::describe(Local state, Reg reg, uint64_t horizon, std::vector<uint64_t>& out) const {
   const ObjectMembers members = state_.unpack(reg);
-  out.insert(out.end(), members.seen.begin(), members.seen.end());
+  append_sparse(members.seen, out);
   out.push_back(shape_.spec.max == kInfinite ? horizon + 1 : std::min(shape_.spec.max - members.count, horizon + 1));
   out.push_back(shape_.spec.min > members.count ? std::min(shape_.spec.min - members.count, horizon + 1) : 0);
   if (shape_.spec.in_order) out.push_back(members.next);

@@ -168,22 +168,22 @@ void ObjectRule::expand_plain_key(const KeySpelling& at, Expansion& out) {
   using P = ObjectPosition;
   const auto& key = shape_.keys->state(at.content);
   const State base = shape_.keys->nameless(at.content);
-  bool escaped = base == kDead;
+  bool escaped = false;
   const auto raw = [&](int first, int last, State to) {
     const bool plain = first == last && first >= 0x20 && first != '"' && first != '\\';
     if (plain) return go(first, last, to, kPlain, Test::key_raw, out);
-    escaped = true;
+    escaped |= to != kDead;
     for (const auto& [begin, end] : {std::pair(0x20, '"' - 1), {'"' + 1, '\\' - 1}, {'\\' + 1, 255}}) {
       const int from = std::max(first, begin), until = std::min(last, end);
       if (from <= until) go(from, until, to, kPlain, Test::key_raw, out);
     }
   };
-  if (base == kDead) {
+  if (base == kDead && !key.classes.empty()) {
     for_each_range(shape_.keys->row(at.content), raw);
   } else {
     shape_.keys->for_each_name(at.content, [&](uint8_t byte, State to) { raw(byte, byte, to); });
-    out.be_like(P::encode(P::key, 0, shape_.spellings.intern(base, kPlain)));
   }
+  if (base != kDead) out.be_like(P::encode(P::key, 0, shape_.spellings.intern(base, kPlain)));
   if (escaped) go('\\', '\\', shape_.spellings.with_same_escapes(at.content), kBackslash, Test::key, out);
   if (!key.name && (!key.key_class || base != kDead)) return;
   const auto names = static_cast<uint32_t>(shape_.spec.properties.size());

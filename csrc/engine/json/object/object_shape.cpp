@@ -55,6 +55,10 @@ void ObjectShape::prepare(const ParseTable& grammar, const Lengths& lengths) {
     place[name] = at;
     if (is_outlined(spec.properties[name].name)) insert(outlined_names, at);
   }
+  outlined_words.clear();
+  for (uint32_t word = 0; word < outlined_names.size(); ++word) {
+    if (outlined_names[word]) outlined_words.push_back(word);
+  }
   grammar_ = &grammar;
   alike_.clear();
 }

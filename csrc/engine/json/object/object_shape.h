@@ -82,6 +82,7 @@ struct ObjectShape {
                                                ///< itself; empty without dependents
   std::vector<uint32_t> place;                 ///< by property: its rank in byte order
   std::vector<uint64_t> outlined_names;        ///< by place
+  std::vector<uint32_t> outlined_words;        ///< indices of the words of `outlined_names` that are not 0
   std::shared_ptr<const std::unordered_set<std::string>> whole_keys;
   ByteSet name_bytes;  ///< all bytes of the names
   std::unique_ptr<KeyAutomaton> keys;
