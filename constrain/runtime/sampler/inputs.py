@@ -141,9 +141,10 @@ class SamplingInputs:
         idle = [(GREEDY, 0, 0)] * (self._rows - len(rows))
         padded = [*settings, *idle]
         self._update(self._seeds, [seed for _, seed, _ in padded])
-        self._update(self._floats, _columns([_floats(params) for params, _, _ in padded]))
+        floats = [_floats(params) for params, _, _ in padded]
         integers = [(*params[_NUM_FLOATS:_NUM_NUMBERS], top) for params, _, top in padded]
-        self._update(self._integers, _columns(integers))
+        self._update(self._floats, [*zip(*floats, strict=True)])
+        self._update(self._integers, [*zip(*integers, strict=True)])
 
     def send_mu(self, rows: Sequence[SamplingRow]) -> None:
         """Upload the Mirostat state of each row, if it changed."""
@@ -177,7 +178,3 @@ def _mu(row: SamplingRow) -> float:
     if mirostat is None:
         return _OFF
     return mirostat.mu if row.mu is None else row.mu
-
-
-def _columns(rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    return list(zip(*rows, strict=True))
