@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import logging
 import math
+import os
 import threading
 from array import array
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +21,7 @@ from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 
+from constrain.errors import GenerationError
 from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2Lora
 from constrain.model.prompt_images import prompt_images
 from constrain.runtime.decode_loop import DecodeLoop
@@ -127,6 +129,7 @@ class Runtime:
         self._prefill = Prefill(self.runner, max_chunk_size or max(size, model.config.max_input_len // size * size))
         self._particles = Particles(self.allocator)
         self.num_steps = self._num_added = 0
+        self._stepped_in: int | None = None  # id of a process
         self._lora_numbers: WeakKeyDictionary[ExLlamaV2Lora, int] = WeakKeyDictionary()
         self._counter = count(1)
         self._handles: dict[SequenceState, Handle] = {}
@@ -157,6 +160,7 @@ class Runtime:
             GenerationError: the request can never fit, or its prompt has ids that the model does not know.
             BudgetError: every output that the constraint allows is longer than the request allows.
         """
+        self._check_process()
         limit = request.max_new_tokens
         if limit is None:
             limit = max(1, self.max_seq_len - max(ids.shape[-1] for ids in request.prompt))
@@ -181,12 +185,21 @@ class Runtime:
 
     def submit(self, request: Request) -> Handle:
         """Enqueue a request; waiting for its handle steps the runtime. Errors as for :meth:`add`."""
+        self._check_process()
         with self.between_steps():
             sequence = self.add(request)
             handle = self._handles[sequence] = Handle(sequence, self)
         with self._progress:
             self._progress.notify_all()
         return handle
+
+    def _check_process(self) -> None:
+        """Raise in a fork of the process that has run the model: it has none of the threads, and would wait forever."""
+        if self._stepped_in not in (None, os.getpid()):
+            raise GenerationError(
+                "the model has run in the process that this one is a fork of: load it in each process, or start "
+                "processes by the method 'spawn'"
+            )
 
     def cancel(self, sequence: SequenceState) -> None:
         """Cancel a sequence without an event; does nothing if it is neither waiting nor running."""
@@ -283,6 +296,7 @@ class Runtime:
     def step(self) -> list[Event]:
         """Start sequences that fit, prefill chunks of prompts, and decode one or more tokens of each sequence."""
         with self.lock:
+            self._stepped_in = os.getpid()
             events = [Event(sequence) for sequence in self.scheduler.admit(self._start)]
             waiting = [each for each in self.scheduler.running if not each.is_prefilled]
             computed = self._prefill.step(waiting, self.speculation.proposer)
