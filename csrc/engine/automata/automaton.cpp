@@ -15,7 +15,8 @@ ByteSet live_bytes(Automaton& automaton, State state) {
 
 bool matches(Automaton& automaton, std::string_view text) {
   State state = automaton.start();
-  for (char byte : text) state = automaton.step(state, static_cast<uint8_t>(byte));
+  for (auto byte = text.begin(); state != kDead && byte != text.end(); ++byte)
+    state = automaton.row(state)[static_cast<uint8_t>(*byte)];
   return state != kDead && automaton.accepting(state);
 }
 
@@ -79,10 +80,7 @@ class ListedAutomaton : public LazyAutomaton {
 
  private:
   void fill_row(State state, Transitions& row) override {
-    row.fill(kDead);
-    for (const ByteRange& range : list_->ranges(state)) {
-      std::fill(row.begin() + range.first, row.begin() + range.last + 1, range.target);
-    }
+    for (const ByteRange& range : list_->ranges(state)) row.set(range.first, range.last, range.target);
   }
 
   std::shared_ptr<const Listing> list_;

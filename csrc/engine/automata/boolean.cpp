@@ -48,7 +48,7 @@ class Product : public PrunedAutomaton {
     const auto [a, b] = halves(state);
     const std::array<const StateRow*, 2> rows{&a_->row(a), b == kDead ? nullptr : &b_->row(b)};
     for_each_common_range(rows, [&](uint8_t first, uint8_t last, std::span<const State> next) {
-      std::fill(row.begin() + first, row.begin() + last + 1, join(next[0], next[1]));
+      row.set(first, last, join(next[0], next[1]));
     });
   }
 
@@ -91,7 +91,7 @@ class Union : public LazyAutomaton {
     for_each_common_range(rows, [&](uint8_t first, uint8_t last, std::span<const State> targets) {
       next.clear();
       for (size_t i = 0; i < targets.size(); ++i) add(next, key[2 * i], targets[i]);
-      std::fill(row.begin() + first, row.begin() + last + 1, name(next));
+      row.set(first, last, name(next));
     });
   }
 
@@ -134,7 +134,7 @@ class Concatenation : public LazyAutomaton {
     for_each_common_range(rows, [&](uint8_t first, uint8_t last, std::span<const State> targets) {
       next.assign(1, targets[0]);
       std::copy_if(targets.begin() + 1, targets.end(), std::back_inserter(next), [](State at) { return at != kDead; });
-      std::fill(row.begin() + first, row.begin() + last + 1, name(next));
+      row.set(first, last, name(next));
     });
   }
 

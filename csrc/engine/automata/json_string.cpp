@@ -145,11 +145,10 @@ class JsonString : public LazyAutomaton {
   }
 
   void fill_row(State state, Transitions& row) override {
-    row.fill(kDead);
     const Place at = place(state);
     switch (at.phase) {
       case kOpening:
-        row['"'] = name({at.content, kBody});
+        row.set('"', name({at.content, kBody}));
         break;
       case kBody:
         fill_body(at.content, row);
@@ -158,10 +157,10 @@ class JsonString : public LazyAutomaton {
         fill_escape(at.content, row);
         break;
       case kLowEscape:
-        row['\\'] = name({at.content, kLowU, at.hex, at.high});
+        row.set('\\', name({at.content, kLowU, at.hex, at.high}));
         break;
       case kLowU:
-        row['u'] = name({at.content, kLowHex, at.hex, at.high});
+        row.set('u', name({at.content, kLowHex, at.hex, at.high}));
         break;
       case kHex:
       case kLowHex:
@@ -175,10 +174,10 @@ class JsonString : public LazyAutomaton {
   void fill_body(State content, Transitions& row) {
     for_each_range(content_->row(content), [&](int first, int last, State to) {
       if (last < 0x20 || to == kDead) return;
-      std::fill(row.begin() + std::max(first, 0x20), row.begin() + last + 1, name({to, kBody}));
+      row.set(std::max(first, 0x20), last, name({to, kBody}));
     });
-    row['"'] = content_->accepting(content) ? name({content, kClosed}) : kDead;
-    row['\\'] = escape_possible(content) ? name({content, kEscape}) : kDead;
+    row.set('"', content_->accepting(content) ? name({content, kClosed}) : kDead);
+    row.set('\\', escape_possible(content) ? name({content, kEscape}) : kDead);
   }
 
   bool escape_possible(State content) {
@@ -195,17 +194,17 @@ class JsonString : public LazyAutomaton {
   void fill_escape(State content, Transitions& row) {
     for (const ShortEscape& escape : kShortEscapes) {
       const State target = after_short_escape(content, escape);
-      if (target != kDead) row[static_cast<uint8_t>(escape.letter)] = name({target, kBody});
+      if (target != kDead) row.set(escape.letter, name({target, kBody}));
     }
-    if (unit_possible(content, HexPrefix{})) row['u'] = name({content, kHex});
+    if (unit_possible(content, HexPrefix{})) row.set('u', name({content, kHex}));
   }
 
   void fill_hex(const Place& at, Transitions& row) {
     for (uint32_t digit = 0; digit < 16; ++digit) {
       const HexPrefix hex = HexPrefix{at.hex}.then(digit);
       const State target = at.phase == kHex ? after_unit(at.content, hex) : after_low_unit(at, hex);
-      row[static_cast<uint8_t>("0123456789abcdef"[digit])] = target;
-      if (digit > 9 && escapes_ == Escapes::full) row[static_cast<uint8_t>("ABCDEF"[digit - 10])] = target;
+      row.set("0123456789abcdef"[digit], target);
+      if (digit > 9 && escapes_ == Escapes::full) row.set("ABCDEF"[digit - 10], target);
     }
   }
 

@@ -32,6 +32,7 @@ class PrunedAutomaton::Search {
 
   ~Search() {
     for (State state : met_) {
+      owner_.edges_to_[state] = 0;
       Verdict& verdict = owner_.verdicts_[state];
       if (verdict == Verdict::in_search) verdict = exhausted_ ? Verdict::dead : Verdict::unknown;
     }
@@ -48,8 +49,10 @@ class PrunedAutomaton::Search {
   }
 
  private:
+  /// An edge to some state; `before` counts the edges up to the last one before it to the same state, or is 0.
   struct Edge {
-    State from, to;
+    State from;
+    uint32_t before;
   };
 
   void enter(State state) {
@@ -69,14 +72,15 @@ class PrunedAutomaton::Search {
       const Verdict verdict = owner_.verdict(target);
       found = verdict == Verdict::live;
       if (verdict == Verdict::unknown) enter(target);
-      if (verdict == Verdict::unknown || verdict == Verdict::in_search) edges_.push_back({state, target});
+      if (verdict != Verdict::unknown && verdict != Verdict::in_search) continue;
+      edges_.push_back({state, owner_.edges_to_[target]});
+      owner_.edges_to_[target] = static_cast<uint32_t>(edges_.size());
     }
     memory_.add((edges_.size() - before) * sizeof(Edge));
     return found;
   }
 
   void spread_life(State root) {
-    std::ranges::sort(edges_, {}, &Edge::to);
     std::vector<State> fresh;
     auto revive = [&](State state) {
       if (owner_.verdicts_[state] == Verdict::live) return;
@@ -87,7 +91,7 @@ class PrunedAutomaton::Search {
     while (!fresh.empty()) {
       const State state = fresh.back();
       fresh.pop_back();
-      for (const Edge& edge : std::ranges::equal_range(edges_, state, {}, &Edge::to)) revive(edge.from);
+      for (uint32_t edge = owner_.edges_to_[state]; edge; edge = edges_[edge - 1].before) revive(edges_[edge - 1].from);
     }
   }
 
@@ -107,7 +111,7 @@ State PrunedAutomaton::start() {
 }
 
 PrunedAutomaton::Verdict& PrunedAutomaton::verdict(State state) {
-  if (state >= verdicts_.size()) verdicts_.resize(state + 1, Verdict::unknown);
+  if (state >= verdicts_.size()) verdicts_.resize(state + 1, Verdict::unknown), edges_to_.resize(state + 1);
   Verdict& verdict = verdicts_[state];
   if (verdict == Verdict::unknown) verdict = glance(state);
   return verdict;
@@ -134,9 +138,7 @@ const StateRow* PrunedAutomaton::make_row(State state) {
   const auto is_dead = [this](State target) { return target != kDead && !is_live(target); };
   if (std::ranges::none_of(raw.targets(), is_dead)) return &raw;
   Transitions row;
-  for_each_range(raw, [&](uint8_t first, uint8_t last, State to) {
-    std::fill(row.begin() + first, row.begin() + last + 1, is_dead(to) ? kDead : to);
-  });
+  for_each_range(raw, [&](uint8_t first, uint8_t last, State to) { row.set(first, last, is_dead(to) ? kDead : to); });
   return store(row);
 }
 

@@ -16,7 +16,7 @@ class LazyAutomaton : public Automaton {
   const StateRow& row(State state) final;
 
  protected:
-  /// Writes all 256 transitions of `state`; every target must be live, or is pruned.
+  /// Writes the transitions of `state`; every target must be live, or is pruned.
   virtual void fill_row(State state, Transitions& row) = 0;
 
   /// Returns the row that `row` keeps.
@@ -57,6 +57,7 @@ class PrunedAutomaton : public LazyAutomaton {
 
   std::optional<State> start_;  // once asked for
   std::vector<Verdict> verdicts_;
+  std::vector<uint32_t> edges_to_;         // by state: edges of the search under way up to the last to it; else 0
   std::vector<const StateRow*> raw_rows_;  // with dead targets; null where none was asked for
   size_t budget_;                          // states that searches may enter
   size_t unspent_;                         // ... of which this many are left

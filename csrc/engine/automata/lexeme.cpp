@@ -236,11 +236,11 @@ class Lexeme : public PrunedAutomaton {
     const std::vector<Thread> threads = threads_of(state);
     std::vector<Thread> next, previous;
     State target = kDead;
-    for (size_t byte = 0; byte < row.size(); ++byte) {
+    for (int byte = 0; byte < 256; ++byte) {
       next.clear();
       for (const Thread& thread : threads) step(thread, static_cast<uint8_t>(byte), next);
       if (next != previous) target = name(next);
-      row[byte] = target;
+      row.set(byte, target);
       std::swap(next, previous);
     }
   }

@@ -4,38 +4,28 @@
 
 namespace constrain {
 
-namespace {
-
-/// Bytes that are compared with the next ones at once.
-constexpr size_t kBlock = 16;
-
-}  // namespace
-
-RangeStarts::RangeStarts(const Transitions& transitions) {
-  firsts_[count_++] = 0;
-  const auto scan = [&](size_t from, size_t end) {
-    for (size_t byte = from; byte < end; ++byte) {
-      if (transitions[byte] != transitions[byte + 1]) firsts_[count_++] = static_cast<uint8_t>(byte + 1);
-    }
-  };
-  constexpr size_t kLast = 256 - kBlock;
-  for (size_t block = 0; block < kLast; block += kBlock) {
-    State changes = 0;  // most blocks have none
-    for (size_t byte = block; byte < block + kBlock; ++byte) changes |= transitions[byte] ^ transitions[byte + 1];
-    if (changes) scan(block, block + kBlock);
+ByteSet Transitions::firsts() const {
+  ByteSet firsts;
+  firsts.add(0);
+  for (int cut = cuts_.next(1); cut >= 0; cut = cuts_.next(cut + 1)) {
+    const auto byte = static_cast<uint8_t>(cut);
+    if (targets_[byte] != targets_[byte - 1]) firsts.add(byte);
   }
-  scan(kLast, 255);
+  return firsts;
 }
 
 const StateRow* StateRow::make(const Transitions& transitions, Arena& arena, MemoryShare& memory) {
-  const RangeStarts firsts(transitions);
+  const ByteSet firsts = transitions.firsts();
   const auto ranges = static_cast<uint32_t>(firsts.count());
   const size_t bytes = sizeof(StateRow) + ranges * (sizeof(State) + 1);
   memory.add(bytes);
   auto* row = new (arena.allocate<std::byte>(bytes)) StateRow(ranges);
-  auto* targets = reinterpret_cast<State*>(row + 1);
-  for (uint32_t range = 0; range < ranges; ++range) targets[range] = transitions[firsts[range]];
-  std::ranges::copy(firsts, reinterpret_cast<uint8_t*>(targets + ranges));
+  auto* target = reinterpret_cast<State*>(row + 1);
+  auto* first = reinterpret_cast<uint8_t*>(target + ranges);
+  for (int byte = 0; byte >= 0; byte = firsts.next(byte + 1)) {
+    *first = static_cast<uint8_t>(byte);
+    *target++ = transitions[*first++];
+  }
   return row;
 }
 

@@ -17,25 +17,27 @@ namespace constrain {
 using State = uint32_t;
 inline constexpr State kDead = 0xFFFFFFFFu;
 
-/// Transitions while they are being written: the successor on each byte, or `kDead`.
-using Transitions = std::array<State, 256>;
-
-/// Where the ranges of bytes with one target begin.
-class RangeStarts {
+/// Transitions while they are being written: the successor on each byte, at first `kDead`.
+class Transitions {
  public:
-  explicit RangeStarts(const Transitions& transitions);
+  Transitions() { targets_.fill(kDead); }
 
-  size_t count() const { return count_; }
-  uint8_t operator[](size_t range) const { return firsts_[range]; }
-  uint8_t last(size_t range) const {
-    return range + 1 < count_ ? static_cast<uint8_t>(firsts_[range + 1] - 1) : uint8_t{255};
+  State operator[](uint8_t byte) const { return targets_[byte]; }
+
+  /// Sets the successor on the bytes from `first` to `last`.
+  void set(int first, int last, State target) {
+    std::fill(targets_.begin() + first, targets_.begin() + last + 1, target);
+    cuts_.add(static_cast<uint8_t>(first));
+    if (last < 255) cuts_.add(static_cast<uint8_t>(last + 1));
   }
-  const uint8_t* begin() const { return firsts_.data(); }
-  const uint8_t* end() const { return begin() + count_; }
+  void set(int byte, State target) { set(byte, byte, target); }
+
+  /// First bytes of the ranges of bytes with one target.
+  ByteSet firsts() const;
 
  private:
-  std::array<uint8_t, 256> firsts_;
-  uint32_t count_ = 0;
+  std::array<State, 256> targets_;
+  ByteSet cuts_;  // where ranges may begin, other than at 0
 };
 
 /// An immutable row, stored as ranges of bytes with one target: most states have few ranges, and combined automata have

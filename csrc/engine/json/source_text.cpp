@@ -18,9 +18,8 @@ class Strings final : public LazyAutomaton {
 
  private:
   void fill_row(constrain::State state, Transitions& row) override {
-    row.fill(kDead);
     source_->substrings().for_each_step(state, [&](uint8_t byte, SourceText::State target) {
-      if (source_->step(state, byte) != SourceText::kNone) row[byte] = target;
+      if (source_->step(state, byte) != SourceText::kNone) row.set(byte, target);
     });
   }
 

@@ -68,10 +68,9 @@ class WholeWords final : public LazyAutomaton {
       substrings_.for_each_step(at, [&](uint8_t byte, uint32_t target) { next[byte].push_back(target); });
     }
     next.erase(kBorder);
-    row.fill(kDead);
     for (auto& [byte, targets] : next) {
       std::ranges::sort(targets);
-      row[byte] = states_.intern(targets);
+      row.set(byte, states_.intern(targets));
     }
   }
 

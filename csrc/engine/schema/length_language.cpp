@@ -29,7 +29,7 @@ class LengthLanguage final : public LazyAutomaton {
     for_each_range(text_->row(text), [&](uint8_t first, uint8_t last, State to) {
       const bool begins = (first & 0xC0) != 0x80;  // like the others of the range
       const uint64_t after = begins ? more : count;
-      std::fill(out.begin() + first, out.begin() + last + 1, to == kDead || after > max_ ? kDead : intern(after, to));
+      out.set(first, last, to == kDead || after > max_ ? kDead : intern(after, to));
     });
   }
 

@@ -154,54 +154,54 @@ class HostNames : public PrunedAutomaton {
   }
 
   void fill_row(State state, Transitions& row) override {
-    row.fill(kDead);
     const auto at = place(state);
     if (!at) return fill_within_character(state, row);
-    if (at->phase == kOpening) row['"'] = name({});
+    if (at->phase == kOpening) row.set('"', name({}));
     if (at->phase == kEncoded) fill_encoded(*at, row);
     if (at->phase == kName) fill_name(state, *at, row);
-    if (encoded_ && at->phase == kName && at->label.length() == 0) row[encoded_host_name::kLabelStart] = state;
+    if (encoded_ && at->phase == kName && at->label.length() == 0) row.set(encoded_host_name::kLabelStart, state);
   }
 
   void fill_name(State state, const Place& at, Transitions& row) {
     fill_ascii(at, row);
-    row['.'] = after_dot(at);
-    if (encoded_ && may_end(at)) row['"'] = name({.phase = kEnd});
+    row.set('.', after_dot(at));
+    if (encoded_ && may_end(at)) row.set('"', name({.phase = kEnd}));
     if (!international_) return;
     const CharacterTrie& trie = trie_after(at);
     for (const auto& [byte, block, depth] : trie.leads()) {
-      row[byte] = states_.intern(std::array<uint32_t, 4>{state, block, depth, &trie == &letters()});
+      row.set(byte, states_.intern(std::array<uint32_t, 4>{state, block, depth, &trie == &letters()}));
     }
   }
 
   /// Most letters lead to one state; a few matter to contexts, or to the mark of an A-label.
   void fill_ascii(const Place& at, Transitions& row) {
     for (const auto& [first, last] : {std::pair('0', '9'), {'A', 'Z'}, {'a', 'z'}}) {
-      std::fill(row.begin() + first, row.begin() + last + 1, after_ascii(at, static_cast<uint8_t>(first)));
+      row.set(first, last, after_ascii(at, static_cast<uint8_t>(first)));
     }
-    for (const uint8_t byte : {'-', 'l', 'n', 'x'}) row[byte] = after_ascii(at, byte);
+    for (const uint8_t byte : {'-', 'l', 'n', 'x'}) row.set(byte, after_ascii(at, byte));
   }
 
   void fill_within_character(State state, Transitions& row) {
     const std::array<uint32_t, 4> key{states_[state][0], states_[state][1], states_[state][2], states_[state][3]};
     const auto [from, block, depth, with_letters] = key;
-    if (encoded_ && depth == 1) row[encoded_host_name::kLastByte] = state;
+    if (encoded_ && depth == 1) row.set(encoded_host_name::kLastByte, state);
     const CharacterTrie::Block& next = (with_letters ? letters() : separators()).block(block);
     for (uint32_t i = 0; i < CharacterTrie::kContinuations; ++i) {
       if (next[i] == 0) continue;
-      row[0x80 + i] = depth == 1 ? after_kinds(from).states[next[i]]
-                                 : states_.intern(std::array<uint32_t, 4>{from, next[i], depth - 1, with_letters});
+      row.set(0x80 + static_cast<int>(i),
+              depth == 1 ? after_kinds(from).states[next[i]]
+                         : states_.intern(std::array<uint32_t, 4>{from, next[i], depth - 1, with_letters}));
     }
   }
 
   void fill_encoded(const Place& at, Transitions& row) {
     using namespace encoded_host_name;
-    for (uint8_t byte = '-'; byte <= 'z'; ++byte) row[byte] = after_encoded(at, byte);
-    row[kFirstMark + at.names] = name(at);
+    for (uint8_t byte = '-'; byte <= 'z'; ++byte) row.set(byte, after_encoded(at, byte));
+    row.set(kFirstMark + at.names, name(at));
     if (!at.begun || at.hyphen) return;
-    row[kQuote] = name({.phase = kEnd});
+    row.set(kQuote, name({.phase = kEnd}));
     for (const LabelKind kind : {LabelKind::right, LabelKind::left, LabelKind::plain}) {
-      row[kFirstDot + static_cast<uint8_t>(kind)] = after_label(at, kind);
+      row.set(kFirstDot + static_cast<uint8_t>(kind), after_label(at, kind));
     }
   }
 

@@ -107,12 +107,11 @@ class PlainNumber : public PrunedAutomaton {
   State raw_start() override { return name({}); }
 
   void fill_row(State state, Transitions& row) override {
-    row.fill(kDead);
     const Place at = place(state);
-    for (char digit = '0'; digit <= '9'; ++digit) row[static_cast<uint8_t>(digit)] = after_digit(at, digit);
-    if (at.phase == kStart && sides_[1]) row['-'] = name({.phase = kMinus, .negative = 1});
+    for (char digit = '0'; digit <= '9'; ++digit) row.set(digit, after_digit(at, digit));
+    if (at.phase == kStart && sides_[1]) row.set('-', name({.phase = kMinus, .negative = 1}));
     const bool whole = at.phase == kZero || at.phase == kInteger;
-    if (whole && max_fraction_ > 0 && at.digits <= max_digits_with_point_) row['.'] = name(without_integer(at));
+    if (whole && max_fraction_ > 0 && at.digits <= max_digits_with_point_) row.set('.', name(without_integer(at)));
   }
 
   State after_digit(Place at, char digit) {

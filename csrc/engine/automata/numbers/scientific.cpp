@@ -120,22 +120,23 @@ class ScientificNumber : public PrunedAutomaton {
   }
 
   void fill_row(State state, Transitions& row) override {
-    row.fill(kDead);
     const Place at = place(state);
-    for (char digit = '0'; digit <= '9'; ++digit) row[static_cast<uint8_t>(digit)] = after_digit(at, digit);
+    for (char digit = '0'; digit <= '9'; ++digit) row.set(digit, after_digit(at, digit));
     auto moved = [&](Phase phase) {
       Place next = at;
       next.phase = phase;
       return next;
     };
-    if (at.phase == kStart && sides_[1]) row['-'] = name({.phase = kMinus, .negative = 1});
-    if (at.phase == kFirst && max_fraction_ > 0) row['.'] = name(moved(kPoint));
-    if (at.phase == kFirst || at.phase == kFraction) row['e'] = row['E'] = name(moved(kE));
+    if (at.phase == kStart && sides_[1]) row.set('-', name({.phase = kMinus, .negative = 1}));
+    if (at.phase == kFirst && max_fraction_ > 0) row.set('.', name(moved(kPoint)));
+    if (at.phase == kFirst || at.phase == kFraction) {
+      for (const char letter : {'e', 'E'}) row.set(letter, name(moved(kE)));
+    }
     if (at.phase == kE) {
       Place next = moved(kSign);
-      row['+'] = name(next);
+      row.set('+', name(next));
       next.exponent_negative = 1;
-      row['-'] = name(next);
+      row.set('-', name(next));
     }
   }
 

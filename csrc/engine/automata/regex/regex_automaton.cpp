@@ -95,19 +95,19 @@ PrunedAutomaton::Verdict RegexAutomaton::glance(State state) {
 
 void RegexAutomaton::fill_row(State state, Transitions& row) {
   const std::vector<uint32_t> key(states_[state].begin(), states_[state].end());
-  std::vector<State> targets(classes_.count());
+  State target = kDead;
   ScratchList<uint32_t, 64> first, second;
   auto *successors = &first.list, *last = &second.list;  // of this class, and of the one before
-  for (size_t byte_class = 0; byte_class < targets.size(); ++byte_class) {
+  for (size_t byte_class = 0; byte_class < classes_.count(); ++byte_class) {
     Deadline::check();
     Place place;
     const std::vector<Configuration> trackers = step_trackers(key, byte_class, place);
     read(key[0], byte_class, place, ordered_, *successors);
     const bool same = byte_class > 0 && trackers.empty() && *successors == *last;
-    targets[byte_class] = same ? targets[byte_class - 1] : name(trackers, close(*successors, place, ordered_));
+    if (!same) target = name(trackers, close(*successors, place, ordered_));
+    row.set(classes_.first(byte_class), classes_.last(byte_class), target);
     std::swap(successors, last);
   }
-  for (size_t byte = 0; byte < row.size(); ++byte) row[byte] = targets[classes_.of(static_cast<uint8_t>(byte))];
 }
 
 State RegexAutomaton::step(const std::vector<uint32_t>& key, size_t byte_class) {

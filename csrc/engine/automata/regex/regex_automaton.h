@@ -27,6 +27,8 @@ class ByteClasses {
 
   size_t count() const { return representatives_.size(); }
   uint8_t of(uint8_t byte) const { return classes_[byte]; }
+  uint8_t first(size_t byte_class) const { return representatives_[byte_class]; }
+  int last(size_t byte_class) const { return byte_class + 1 < count() ? first(byte_class + 1) - 1 : 255; }
   Utf8Forest::Node step(const Utf8Forest& tries, Utf8Forest::Node node, size_t byte_class);
 
  private:

@@ -20,13 +20,10 @@ const StateRow& KeyAutomaton::row(State from) {
   if (states_[from].low == states_[from].high) {
     fill_nameless(from, row);
   } else {
-    row.fill(kDead);
     if (const State base = nameless(from); base != kDead) {
-      for_each_range(this->row(base), [&](uint8_t first, uint8_t last, State to) {
-        std::fill(row.begin() + first, row.begin() + last + 1, to);
-      });
+      for_each_range(this->row(base), [&](uint8_t first, uint8_t last, State to) { row.set(first, last, to); });
     }
-    for_each_name(from, [&](uint8_t byte, State to) { row[byte] = to; });
+    for_each_name(from, [&](uint8_t byte, State to) { row.set(byte, to); });
   }
   return *(rows_[from] = StateRow::make(row, arena_, memory_));
 }
@@ -52,7 +49,7 @@ std::vector<const StateRow*> KeyAutomaton::class_rows(State from) {
 
 void KeyAutomaton::fill_nameless(State from, Transitions& row) {
   for_each_common_range(class_rows(from), [&](uint8_t first, uint8_t last, std::span<const State> classes) {
-    std::fill(row.begin() + first, row.begin() + last + 1, enter(0, 0, 0, classes));
+    row.set(first, last, enter(0, 0, 0, classes));
   });
 }
 
