@@ -74,6 +74,7 @@ class Options:
             check_number("timeout", self.timeout, 0)
         if self.settings is not None:
             check_settings(self.settings)
+        check_settings(self.sampling(Settings()))
         if self.particles is not None:
             self._check_faithful(self.particles)
         self.stop_conditions()
@@ -94,9 +95,7 @@ class Options:
         overrides = self.overrides
         if not overrides:
             return default if self.settings is None else self.settings
-        settings = replace(Settings() if self.settings is None else self.settings, **overrides)
-        check_settings(settings)
-        return settings
+        return replace(Settings() if self.settings is None else self.settings, **overrides)
 
     def stop_conditions(self) -> tuple[frozenset[int], list[str]]:
         """Return the token ids and strings before which the output ends."""

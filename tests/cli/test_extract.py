@@ -242,6 +242,13 @@ def test_names_that_cannot_be_those_of_files(
     assert message in result.stderr.lower()
 
 
+def test_an_option_that_cannot_be_is_one_error_and_no_line(folder: Path, without_weights: Path) -> None:
+    result = run(without_weights, "--schema", "schema.json", "one.txt", "-o", "out.jsonl", "--temperature", "nan")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith("Error: temperature must be a finite number")
+    assert (folder / "out.jsonl").read_text() == ""
+
+
 def test_a_model_that_cannot_be_used(folder: Path) -> None:
     result = run(folder, "--schema", "schema.json", "one.txt")
     assert result.exit_code == 1
