@@ -11,7 +11,7 @@ namespace {
 
 constexpr const char* kName = "expert_down";
 
-// A block computes 16 outputs of all rows, as one sum over the chosen experts, whose weights `inner` has been
+// A cluster computes 16 outputs of all rows, as one sum over the chosen experts, whose weights `inner` has been
 // multiplied by. The preceding kernel has waited for the choice of experts before this one begins, so it can be read at
 // once.
 template <typename T, int kGroups>
@@ -20,7 +20,8 @@ __global__ void __launch_bounds__(kProductThreads, blocks_at_once(kGroups)) expe
   __shared__ ChosenExperts chosen;
   const int first = blockIdx.x * kTile;
   chosen.find(p);
-  const ExpertSpan span{p.inner, p.width, p.width, p.down, p.size, first, 0, chosen.count()};
+  const ExpertShare share(chosen.count());
+  const ExpertSpan span{p.inner, p.width, p.width, p.down, p.size, first, share.begin, share.end};
   ExpertTiles<T, 1, kGroups, true> product(chosen, span, rings);
   product.prefetch();
   wait_for_predecessor();
@@ -32,10 +33,11 @@ __global__ void __launch_bounds__(kProductThreads, blocks_at_once(kGroups)) expe
 }  // namespace
 
 void multiply_down(const ExpertMlp& p, cudaStream_t stream) {
-  const unsigned blocks = (p.size + kTile - 1) / kTile;
   with_half_type(p.type, kName, [&](auto element) {
     with_row_groups(p.rows, [&](auto groups) {
-      launch(kName, expert_down<decltype(element), groups>, {dim3(blocks), kProductThreads, kRingBytes}, stream, p);
+      // The blocks of one row have room beside those of the preceding kernel, and read most of their weights meanwhile.
+      const int resident = p.rows == 1 ? 1 : blocks_at_once(groups);
+      launch(kName, expert_down<decltype(element), groups>, shape_of_down(kName, p, resident, kRingBytes), stream, p);
     });
   });
 }

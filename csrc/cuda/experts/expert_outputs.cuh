@@ -3,12 +3,16 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <cstdint>
 
 #include "cuda/activation.cuh"
+#include "cuda/cluster.cuh"
 #include "cuda/experts/chosen.cuh"
 #include "cuda/experts/experts.cuh"
+#include "cuda/launch.cuh"
 #include "cuda/linear/tile_product.cuh"
+#include "cuda/reduce.cuh"
 
 namespace constrain::cuda {
 
@@ -18,6 +22,22 @@ constexpr int kRowGroup = 8;  // rows of x in a tensor core's product
 template <int kMatrices, int kGroups>
 struct ExpertSums {
   float products[kMatrices][kProductWarps][kGroups * kRowGroup][kTile];
+
+  // Writes those of this warp, as tensor cores leave them, over what the block has read, for all its threads to read.
+  __device__ __forceinline__ void store(const float (&sum)[kMatrices][kGroups][4]) {
+    const int warp = threadIdx.x / kWarp, group = threadIdx.x % kWarp / 4, member = threadIdx.x % 4;
+    __syncthreads();
+#pragma unroll
+    for (int m = 0; m < kMatrices; ++m) {
+#pragma unroll
+      for (int g = 0; g < kGroups; ++g) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          products[m][warp][g * kRowGroup + member * 2 + i % 2][group + i / 2 * 8] = sum[m][g][i];
+      }
+    }
+    __syncthreads();
+  }
 
   // The product of a row of a matrix and a row of x.
   __device__ __forceinline__ float product(int matrix, int i, int row) const {
@@ -62,16 +82,40 @@ __device__ __forceinline__ float bias_sum(const ExpertMlp& p, int row, int outpu
   return sum;
 }
 
+// Writes 16 outputs of all rows. The blocks of a cluster have the sums over some of the experts each.
 template <typename T, int kGroups>
 __device__ __forceinline__ void write_sum(const ExpertMlp& p, const ExpertSums<1, kGroups>& sums, int first) {
-  const int i = threadIdx.x % kTile, output = first + i;
-  if (output >= p.size) return;
-  for (int row = threadIdx.x / kTile; row < p.rows; row += kProductThreads / kTile) {
+  const int i = threadIdx.x % kTile, output = first + i, blocks = cluster_size();
+  if (blocks > 1) synchronize_cluster();
+  const int rows = cluster_rank() == 0 && output < p.size ? p.rows : 0;
+  for (int row = threadIdx.x / kTile; row < rows; row += kProductThreads / kTile) {
     float value = sums.product(0, i, row);
+    for (int block = 1; block < blocks; ++block) value += in_block(&sums, block)->product(0, i, row);
     if (p.down_bias) value += bias_sum<T>(p, row, output);
     if (p.residual) value += to_float(static_cast<const T*>(p.residual)[row * p.residual_stride + output]);
     static_cast<T*>(p.out)[row * p.out_stride + output] = from_float<T>(value);
   }
+  if (blocks > 1) leave_cluster();  // the first still reads the sums of the others
+}
+
+// The experts of a block among those of its cluster, from `begin` to `end`.
+struct ExpertShare {
+  int begin, end;
+
+  __device__ __forceinline__ explicit ExpertShare(int count)
+      : begin(count * cluster_rank() / cluster_size()), end(count * (cluster_rank() + 1) / cluster_size()) {}
+};
+
+// The launch of `down`: for each 16 outputs a cluster of at most so many blocks as experts are chosen, as far as there
+// is room for blocks, `resident` on a multiprocessor.
+inline LaunchShape shape_of_down(const char* name, const ExpertMlp& p, int resident, size_t shared_bytes) {
+  const int tiles = (p.size + kTile - 1) / kTile, most = std::min(p.count, p.rows * p.chosen);
+  const int room = device_attribute(cudaDevAttrMultiProcessorCount, name) * resident;
+  const bool clusters = device_attribute(cudaDevAttrComputeCapabilityMajor, name) >= 9;
+  const unsigned splits = clusters ? std::clamp(room / tiles, 1, std::min(most, kMostClusterBlocks)) : 1;
+  LaunchShape shape{dim3(tiles, splits), kProductThreads, shared_bytes};
+  shape.cluster.y = splits;
+  return shape;
 }
 
 }  // namespace constrain::cuda

@@ -75,17 +75,7 @@ class ExpertTiles {
   // Writes the sums of the warps over the rings, for all threads of the block to read.
   __device__ __forceinline__ const Sums& store() {
     Sums& sums = *reinterpret_cast<Sums*>(rings_);
-    __syncthreads();
-#pragma unroll
-    for (int m = 0; m < kMatrices; ++m) {
-#pragma unroll
-      for (int g = 0; g < kGroups; ++g) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-          sums.products[m][warp_][g * kRowGroup + member_ * 2 + i % 2][group_ + i / 2 * 8] = sum_[m][g][i];
-      }
-    }
-    __syncthreads();
+    sums.store(sum_);
     return sums;
   }
 

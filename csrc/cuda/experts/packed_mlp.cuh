@@ -39,14 +39,15 @@ __global__ void __launch_bounds__(kProductThreads, packed_blocks(kGroups)) packe
   }
 }
 
-// As `expert_down`: a block computes 16 outputs of all rows, as one sum over the chosen experts.
+// As `expert_down`: a cluster computes 16 outputs of all rows, as one sum over the chosen experts.
 template <typename T, typename Format, int kGroups>
 __global__ void __launch_bounds__(kProductThreads, packed_blocks(kGroups)) packed_down(PackedExpertMlp p) {
   extern __shared__ uint4 rings[];
   __shared__ ChosenExperts chosen;
   chosen.find(p.mlp);
   const int tiles = p.mlp.size / kPackedTile, tile = blockIdx.x;
-  const PackedExpertSpan span{p.mlp.inner, p.mlp.width, p.down, tiles, tile, 0, chosen.count()};
+  const ExpertShare share(chosen.count());
+  const PackedExpertSpan span{p.mlp.inner, p.mlp.width, p.down, tiles, tile, share.begin, share.end};
   PackedExpertTiles<T, Format, 1, kGroups, true> product(chosen, span, rings);
   product.prefetch();
   wait_for_predecessor();
@@ -99,13 +100,13 @@ void launch_packed_gate_up(const PackedExpertMlp& p, cudaStream_t stream) {
 
 template <typename Kind>
 void launch_packed_down(const PackedExpertMlp& p, cudaStream_t stream) {
-  const auto blocks = static_cast<unsigned>(p.mlp.size / kPackedTile);
   with_half_type(p.mlp.type, kPackedExpertName, [&](auto element) {
     with_expert_groups<Kind>(p.down.shape, [&](auto format) {
       with_packed_groups(p.mlp.rows, [&](auto groups) {
         using Product = PackedExpertTiles<decltype(element), decltype(format), 1, groups, true>;
         launch(kPackedExpertName, packed_down<decltype(element), decltype(format), groups>,
-               {dim3(blocks), kProductThreads, Product::shared_bytes(p.down.shape)}, stream, p);
+               shape_of_down(kPackedExpertName, p.mlp, packed_blocks(groups), Product::shared_bytes(p.down.shape)),
+               stream, p);
       });
     });
   });
