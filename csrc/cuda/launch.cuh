@@ -49,8 +49,9 @@ struct LaunchShape {
   dim3 grid;
   unsigned threads;
   size_t shared_bytes = 0;
-  bool may_overlap = true;   // not where the kernel follows work of two streams
-  dim3 cluster = {1, 1, 1};  // blocks that share their memory, for compute capability 9.0 and later
+  bool may_overlap = true;     // not where the kernel follows work of two streams
+  dim3 cluster = {1, 1, 1};    // blocks that share their memory, for compute capability 9.0 and later
+  bool leaves_shared = false;  // multiprocessors have all the shared memory they can, for blocks of other kernels too
 };
 
 // The launch of a kernel, whose attributes `attributes` holds.
@@ -59,10 +60,15 @@ cudaLaunchConfig_t configure(const char* name, void (*kernel)(Parameters...), co
                              cudaStream_t stream, cudaLaunchAttribute (&attributes)[2]) {
   // Without this attribute a block has 48 KiB, static variables included.
   constexpr size_t kSharedByDefault = 32 << 10;
+  const auto* function = reinterpret_cast<const void*>(kernel);
   if (shape.shared_bytes > kSharedByDefault)
-    check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
+    check_cuda(cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                     static_cast<int>(shape.shared_bytes)),
                name);
+  if (shape.leaves_shared)
+    check_cuda(
+        cudaFuncSetAttribute(function, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared),
+        name);
   const bool in_cluster = shape.cluster.x * shape.cluster.y * shape.cluster.z > 1;
   unsigned count = 0;
   if (shape.may_overlap) {

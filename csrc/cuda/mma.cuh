@@ -31,6 +31,13 @@ __device__ __forceinline__ void multiply_add<__nv_bfloat16>(float (&c)[4], const
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+// c += a @ b with integer sums, for one warp: a is 16 x 32 unsigned bytes, b is 32 x 8 signed ones.
+__device__ __forceinline__ void multiply_add_bytes(int (&c)[4], const uint32_t (&a)[4], const uint2& b) {
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b.x), "r"(b.y));
+}
+
 // c += rows @ columns over 32 elements of the inner dimension. Lane 4 g + t passes the 16 bytes at 8 t of row g, of row
 // g + 8, and of column g. The instruction expects other elements of the inner dimension in each lane. Since both
 // operands are permuted alike, the sum is the same, and no shuffles between lanes are needed.

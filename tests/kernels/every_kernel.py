@@ -117,7 +117,8 @@ def updates() -> None:
 def packed_products() -> None:
     # Blocks with several tiles keep their rows, where there are some; many inputs fill rings several times.
     many = 128 * torch.cuda.get_device_properties(0).multi_processor_count
-    shapes = ((1, 64, 328), (8, 64, 328), (16, 64, 328), (20, 64, 328), (20, 64, 9224), (2, many, 328))
+    shapes = ((1, 64, 328), (1, 64, 9224), (1, many, 328), (8, 64, 328), (16, 64, 328))
+    shapes += ((20, 64, 328), (20, 64, 9224), (2, many, 328))
     for kind, dtype, (rows, outputs, inputs) in product(("int4", "int8", "float8", "float4"), HALVES, shapes):
         codes = torch.randint(0, 1 << BITS[kind], (outputs, inputs)).to(torch.uint8)
         for size, has_zeros in product((32, 128), (False, True) if kind.startswith("int") else (False,)):

@@ -181,6 +181,23 @@ def test_products_of_four_bits_on_a_gpu(size: int, rows: int, dtype: torch.dtype
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize(("size", "zeros"), [(128, False), (32, True)])
+def test_one_row_as_integers_on_a_gpu(size: int, zeros: bool, dtype: torch.dtype, cuda: torch.device) -> None:
+    # More spans than the warps read at a time, and more than there is room for, where another kernel multiplies.
+    for outputs, inputs in ((64, 20_616), (32, 262_144)):
+        check_products(weights("int4", outputs, inputs, size, zeros, dtype, torch.float16), 1, cuda)
+    weight = weights("int4", 64, 4096, size, zeros, dtype, torch.float16)
+    dense, weight = weight.dequantized(slice(0, 64), torch.float32).to(cuda).double(), weight.to(cuda)
+    x = torch.randn(1, 4096, device=cuda).to(dtype)
+    x[:, ::300] *= 1000  # beside these the others of a span have few bits
+    check(linear(x, weight), x.double() @ dense.T, "product with outliers")
+    assert not linear(torch.zeros_like(x), weight).any()
+    x[0, 77] = torch.nan
+    assert linear(x, weight).isnan().all()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize("rows", [1, 5, 8, 16, 20, 64])
 @pytest.mark.parametrize(
     ("kind", "size", "scales"),

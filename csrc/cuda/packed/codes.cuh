@@ -111,6 +111,16 @@ struct Int4Codes {
 #pragma unroll
     for (int i = 0; i < 4; ++i) a[i] = (i < 2 ? word : word >> 8) & (i % 2 == 0 ? 0x000f000fu : 0x00f000f0u);
   }
+
+  // The operand of a product of bytes over a quarter of the 16 bytes' two: the codes, those of row g + 8 times
+  // kByteTimes. `byte_input` is the input of a byte among the four of a word.
+  static constexpr int kByteTimes = 16;
+  static __device__ constexpr int byte_input(int byte) { return byte == 1 ? 2 : byte == 2 ? 1 : byte; }
+
+  static __device__ __forceinline__ void bytes(const uint4& words, int quarter, uint32_t (&a)[4]) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) a[i] = word_of(words, quarter * 2 + i / 2) & (i % 2 == 0 ? 0x0f0f0f0fu : 0xf0f0f0f0u);
+  }
 };
 
 // Bytes of a word from the lowest: of rows g and g + 8 the first of a pair, of both rows the second. A word for each

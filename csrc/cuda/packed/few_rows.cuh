@@ -12,7 +12,6 @@
 
 namespace constrain::cuda {
 
-constexpr const char* kPackedName = "packed product";
 constexpr int kFewWarps = 8;
 constexpr int kFewThreads = kFewWarps * kWarp;
 constexpr int kFewResident = 3;                                         // most blocks on a multiprocessor

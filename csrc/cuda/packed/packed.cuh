@@ -20,6 +20,7 @@
 
 namespace constrain::cuda {
 
+constexpr const char* kPackedName = "packed product";
 constexpr int kPackedTile = 16;
 constexpr int kPackedSpan = 128;
 constexpr int kQuarters = 4;
