@@ -177,3 +177,10 @@ def test_a_state_in_a_key_takes_no_more_memory_with_more_properties(code_vocabul
         return (grammar.nbytes - before[0]) / (grammar.counters["rows_built"] - before[1])
 
     assert memory(10_000) <= memory(100)
+
+
+def test_characters_after_which_little_may_follow_are_left_out_of_a_region(code_vocabulary: Vocabulary) -> None:
+    # Line separators are white space, but no characters of `.`: after one, only white space may follow.
+    schema = {"type": "string", "pattern": r"^\S+\s+\S+(\s+(.+\S))?\s*$"}
+    _, nodes = costs(schema, '"name type value', code_vocabulary)
+    assert max(nodes[3:]) < 1000

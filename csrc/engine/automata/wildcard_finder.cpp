@@ -37,13 +37,15 @@ const ByteSet kBeyondAscii = ByteSet::range(0x80, 0xF4);
 }  // namespace
 
 /// Follows all characters beyond ASCII at once, byte by byte. Characters at the same place are followed together; only
-/// the first few prefixes are stored, to name excluded characters.
+/// the first few prefixes are stored, to name excluded characters: those that are refused and, if only `lasting` ones
+/// are asked for, those after which few others may follow.
 class WildcardFinder::BeyondSearch {
  public:
-  explicit BeyondSearch(const std::function<const StateRow&(State)>& row) : row_(row) {}
+  BeyondSearch(const std::function<const StateRow&(State)>& row, bool lasting) : row_(row), lasting_(lasting) {}
 
   Beyond run(State start) {
     found_.most = true;
+    least_ = lasting_ ? plain_bytes(start) / 2 : 0;
     std::vector<Place> level;
     level.reserve(kUsualPlaces), pending_.reserve(kUsualPlaces);
     pending_.push_back({.utf8 = Utf8State::boundary, .state = start, .count = 1});
@@ -74,15 +76,22 @@ class WildcardFinder::BeyondSearch {
       for (int byte = std::max<int>(range.first, 0x80), end; byte <= last && found_.most; byte = end) {
         const size_t at = row.range_of(static_cast<uint8_t>(byte));
         end = std::min<int>(row.last(at), last) + 1;
-        if (row.target(at) == kDead) {
+        const State to = row.target(at);
+        const bool whole = range.to == Utf8State::boundary;
+        const bool known = whole && std::ranges::find(found_.targets, to) != found_.targets.end();
+        if (to == kDead || (whole && !known && plain_bytes(to) < least_)) {
           exclude(place, range.to, byte, end);
-        } else if (range.to != Utf8State::boundary) {
-          enter(range.to, row.target(at), place, byte, end);
-        } else if (std::ranges::find(found_.targets, row.target(at)) == found_.targets.end()) {
-          found_.targets.push_back(row.target(at));
+        } else if (!whole) {
+          enter(range.to, to, place, byte, end);
+        } else if (!known) {
+          found_.targets.push_back(to);
         }
       }
     }
+  }
+
+  int plain_bytes(State state) const {
+    return lasting_ ? (row_(state).bytes() & CharacterClass::plain().ascii).count() : 0;
   }
 
   /// Code point bits that a byte contributes.
@@ -114,13 +123,16 @@ class WildcardFinder::BeyondSearch {
   }
 
   const std::function<const StateRow&(State)>& row_;
+  bool lasting_;
+  int least_ = 0;  // plain bytes that may follow a character
   Beyond found_;
   std::vector<Place> pending_;
 };
 
 const WildcardFinder::Beyond& WildcardFinder::beyond(State state) {
-  const auto cached = beyond_.find(state);
-  return cached != beyond_.end() ? cached->second : beyond_[state] = BeyondSearch(row_).run(state);
+  std::unordered_map<State, Beyond>& cache = beyond_[lasting_];
+  const auto cached = cache.find(state);
+  return cached != cache.end() ? cached->second : cache[state] = BeyondSearch(row_, lasting_).run(state);
 }
 
 const WildcardRegion& WildcardFinder::from(State start) {
@@ -150,23 +162,35 @@ WildcardRegion WildcardFinder::find(State start) {
   });
   if (characters.count() < kMinCharacters) return {};
   characters.ascii = lasting(start, characters.ascii);
+  WildcardRegion best;
+  search(start, characters, best);
+  if (best.exact || best.max_length >= kEnough) return best;
+  const struct Restore {
+    bool& lasting;
+    ~Restore() { lasting = false; }
+  } restore{lasting_};
+  lasting_ = true;
+  search(start, characters, best);
+  return best;
+}
+
+/// Tries classes with the given ASCII characters and those beyond that may follow, and keeps the longest region.
+void WildcardFinder::search(State start, CharacterClass characters, WildcardRegion& best) {
   characters.beyond_ascii =
       beyond(start).most && std::ranges::all_of(beyond(start).targets, [&](State to) { return usable(to, 1); });
   if (characters.beyond_ascii) characters.excluded = beyond(start).excluded;
-  WildcardRegion best;
   for (int tries = 0; tries < kTries; ++tries) {
     if (characters.count() - (characters.beyond_ascii ? 128 : 0) < kMinCharacters) break;
     // Characters that some text of the class cannot continue with are excluded in the next try.
     CharacterClass missing;
     WildcardRegion found = explore(start, characters, missing);
-    if (tries == 0 || found.max_length > best.max_length) best = std::move(found);
+    if ((tries == 0 && !lasting_) || found.max_length > best.max_length) best = std::move(found);
     if (best.exact || best.max_length >= kEnough || missing == CharacterClass()) break;
     characters.ascii = characters.ascii & ~missing.ascii;
     characters.excluded.insert(characters.excluded.end(), missing.excluded.begin(), missing.excluded.end());
     characters.excluded = merged(std::move(characters.excluded));
     if (characters.excluded.size() > kMaxExcluded) characters.beyond_ascii = false, characters.excluded.clear();
   }
-  return best;
 }
 
 /// Keeps the bytes after which at least half of them may follow again, if these are enough.
@@ -257,7 +281,7 @@ bool WildcardFinder::covers(const CharacterClass& characters, State state, Chara
     all = false;
     missing.excluded.push_back(range);
   }
-  if (follows.excluded == characters.excluded) return all;
+  if (!lasting_ && follows.excluded == characters.excluded) return all;  // which refuses them
   for (const auto& [first, last] : characters.excluded) {
     leaving.add(first_byte(first), first_byte(last));
   }

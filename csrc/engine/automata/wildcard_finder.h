@@ -1,6 +1,7 @@
 // Wildcard regions: states from which any text over some characters may follow, so that masks need not walk it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -63,6 +64,7 @@ class WildcardFinder {
   };
   class BeyondSearch;
   const Beyond& beyond(State state);
+  void search(State start, CharacterClass characters, WildcardRegion& best);
   WildcardRegion find(State start);
   bool usable(State state, uint64_t characters) const { return state != kDead && live_(state, characters); }
   ByteSet lasting(State start, const ByteSet& bytes);
@@ -73,7 +75,8 @@ class WildcardFinder {
   std::function<bool(State, uint64_t)> live_;
   std::function<bool(State)> final_;
   std::unordered_map<State, WildcardRegion> found_;
-  std::unordered_map<State, Beyond> beyond_;
+  bool lasting_ = false;  // characters beyond ASCII after which few others may follow are left out
+  std::array<std::unordered_map<State, Beyond>, 2> beyond_;  // without them, and with them
 };
 
 }  // namespace constrain
