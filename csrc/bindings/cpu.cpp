@@ -88,7 +88,8 @@ class Pool {
   }
 
  private:
-  /// Divides work of so many multiplications: `count` parts, some of which `compute` does.
+  /// Distributes `count` parts over the threads, in pieces that are worth a thread by their number of multiplications;
+  /// `compute` does some consecutive parts.
   template <class Work, class Compute>
   void share(const Work& work, size_t count, size_t multiplications, Compute compute) {
     const size_t pieces = alone_ ? 1 : std::clamp<size_t>(multiplications / kPiece, 1, std::max<size_t>(count, 1));

@@ -106,8 +106,8 @@ struct ExpertShare {
       : begin(count * cluster_rank() / cluster_size()), end(count * (cluster_rank() + 1) / cluster_size()) {}
 };
 
-// The launch of `down`: for each 16 outputs a cluster of at most so many blocks as experts are chosen, as far as there
-// is room for blocks, `resident` on a multiprocessor.
+// The launch of `down`: a cluster for each 16 outputs, with at most one block per chosen expert, and no more blocks
+// than fit on the device at once, `resident` on a multiprocessor.
 inline LaunchShape shape_of_down(const char* name, const ExpertMlp& p, int resident, size_t shared_bytes) {
   const int tiles = (p.size + kTile - 1) / kTile, most = std::min(p.count, p.rows * p.chosen);
   const int room = device_attribute(cudaDevAttrMultiProcessorCount, name) * resident;

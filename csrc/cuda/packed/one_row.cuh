@@ -1,4 +1,4 @@
-// The kernel for the product of a weight of four-bit integers with one row, which is taken as integers too.
+// Product of a weight of four-bit integers with one row of activations, which is quantised to 15-bit integers.
 #pragma once
 
 #include <algorithm>
@@ -15,26 +15,29 @@ namespace constrain::cuda {
 
 constexpr int kOneRowWarps = 16;  // that multiply
 constexpr int kOneRowStages = 8;  // most of a warp's ring
-constexpr int kOneRowPasses = 4;  // over two spans of the row each, which are on their way together
+constexpr int kOneRowPasses = 4;  // each loads two spans of the row at once
 constexpr int kHalfWarp = kWarp / 2;
-// A span of the row is integers, of which the largest is this one, times a step. They have two digits to the base of
-// 128, which are two columns of a product of bytes. Rounding takes less from an element than bfloat16 and float16 have
-// taken from the greatest of its span.
+// A span of the row is stored as integers of at most `kLargestInteger`, times a step. Each has two digits to base 128,
+// which are two columns of a product of bytes. The rounding error of an element is less than that of the largest
+// element of its span in bfloat16 or float16.
 constexpr int kDigitBase = 128;
 constexpr int kLargestInteger = 127 * kDigitBase;
 constexpr int kDigitBytes = kPackedSpan * 2;  // of a span
 
-// Multiprocessors have room for a block with a norm beside one without, as products mostly follow one another, so that
-// one asks for its weights while the other ends; but not for two of a kind, of which others would get none. With a norm
-// there are four warps more, for whose registers there is no room twice; without, shared memory is more than half.
+// A multiprocessor has room for one block with a norm and one without, so that a product can load its weights while the
+// preceding one, mostly of the other kind, ends. It has no room for two blocks of a kind, which would leave other
+// multiprocessors without any: blocks with a norm have four more warps, whose registers do not fit twice; those without
+// take more than half of the shared memory.
 template <bool kNorm>
 constexpr int kOneRowThreads = (kOneRowWarps + 4 * kNorm) * kWarp;
 
-// Bounds that leave 64 registers with a norm, and without 48, so many as there are beside these. Two tiles take 56.
+// Launch bounds that give a thread 64 registers with a norm, and the 48 that are left beside these without. Two tiles
+// need 56.
 template <int kTiles, bool kNorm>
 constexpr int kOneRowBound = kNorm ? 1024 : (kTiles == 1 ? 640 : 576);
 
-// What the row is multiplied with beside the codes of a span: its step, and the sums of its integers over groups.
+// Factors of a span of the row: its step, and the sums of its integers over groups, which zero points are multiplied
+// by.
 template <typename Format>
 struct SpanOfRow {
   float step;
