@@ -214,8 +214,9 @@ class Vocabulary:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 digest of all tokens, by which equal vocabularies are recognised."""
-        return hashlib.sha256(json.dumps(written_vocabulary(self.core)).encode()).hexdigest()
+        """SHA-256 digest of the bytes of all tokens, by which vocabularies of one model are recognised."""
+        written = written_vocabulary(self.core)
+        return hashlib.sha256(json.dumps([written["tokens"], written["lengths"]]).encode()).hexdigest()
 
     def token_bytes(self, token_id: int) -> bytes:
         """Return the bytes of a token; empty for special tokens and unused ids."""
