@@ -26,7 +26,7 @@ from constrain.demo.export import export, restore
 from constrain.demo.muon import Muon
 from constrain.demo.network import Network, Segments, Shape
 from constrain.demo.scoring import Score, score
-from constrain.demo.synth import Split, example
+from constrain.demo.synth import CLEAN, Split, example
 
 _MAX_ANSWER_TOKENS = 320
 _REPORT_STEPS, _SAVE_STEPS = 250, 2500
@@ -130,11 +130,11 @@ def greedy_score(network: Network, codec: Codec, split: Split, count: int, devic
     return score((text, sample.record, sample.schema) for text, (sample, _) in zip(answers, pairs, strict=True))
 
 
-def train(trainer: Trainer, folder: Path, seed: int, tokens: int, workers: int) -> None:
+def train(trainer: Trainer, folder: Path, seed: int, tokens: int, workers: int, clean: float = CLEAN) -> None:
     """Train until the time is spent. Every few minutes, and at the end, save the checkpoint and export the model."""
     started = time.monotonic() - trainer.spent
     # The position in the stream of examples is not in the checkpoint, so a resumed run has another seed.
-    batches = loader(folder, seed + 1000 * trainer.step + _rank(), tokens, workers)
+    batches = loader(folder, seed + 1000 * trainer.step + _rank(), tokens, workers, clean)
     losses: list[torch.Tensor] = []
     while trainer.spent < trainer.seconds:
         losses.append(trainer.update(next(batches)))
@@ -199,6 +199,7 @@ def _start_processes() -> str:
 @click.option("--peak", default=3e-3, show_default=True, help="Highest learning rate.")
 @click.option("--decay", default=0.1, show_default=True, help="Weight decay.")
 @click.option("--dropout", default=0.0, show_default=True, help="Share of what a part of a layer adds that is dropped.")
+@click.option("--clean", default=CLEAN, show_default=True, help="Share of the documents that are without noise.")
 @click.option("--workers", default=14, show_default=True, help="Processes that generate examples.")
 @click.option("--seed", default=0, show_default=True)
 @click.option("--probe", "num_examples", default=512, show_default=True, help="Held-out examples to score at the end.")
@@ -211,6 +212,7 @@ def main(
     peak: float,
     decay: float,
     dropout: float,
+    clean: float,
     workers: int,
     seed: int,
     num_examples: int,
@@ -224,7 +226,7 @@ def main(
     trainer = Trainer(network, 60 * minutes, peak, checkpoint, device, decay)
     if device != "cpu":
         trainer.compile()
-    train(trainer, out, seed, tokens, workers)
+    train(trainer, out, seed, tokens, workers, clean)
     if _rank() != 0:
         return
     trained = restore(out).to(device)

@@ -59,7 +59,6 @@ def test_firms_are_a_name_with_a_trade_or_two_last_names() -> None:
 
 
 def test_near_half_of_the_training_documents_are_clean_and_have_no_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert 0.4 < documents._CLEAN < 0.5
     wrapped: list[bool] = []
 
     def wrap(text: str, values: Sequence[Value], rng: Random) -> str:
@@ -73,15 +72,13 @@ def test_near_half_of_the_training_documents_are_clean_and_have_no_noise(monkeyp
     assert not any(wrapped)
 
 
-def test_clean_documents_are_of_families_topics_and_roles(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(documents, "_CLEAN", 1.1)
+def test_clean_documents_are_of_families_topics_and_roles() -> None:
     known = {family.name for family in trained_families()} | {topic.titles[0].lower() for topic in implied.topics()}
-    assert {example(0, Split.TRAIN, index).family for index in range(200)} <= {*known, "roles"}
+    assert {example(0, Split.TRAIN, index, clean=1.0).family for index in range(200)} <= {*known, "roles"}
 
 
 @pytest.mark.parametrize("split", [Split.WORDINGS, Split.FAMILIES])
 def test_documents_that_are_held_out_are_never_clean(split: Split, monkeypatch: pytest.MonkeyPatch) -> None:
     before = [example(0, split, index) for index in range(50)]
-    monkeypatch.setattr(documents, "_CLEAN", 1.1)
     monkeypatch.setattr(documents, "_IMPLIED", 1.1)
-    assert before == [example(0, split, index) for index in range(50)]
+    assert before == [example(0, split, index, clean=1.0) for index in range(50)]

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from constrain.demo.synth.documents import Example, Split, example
+from constrain.demo.synth.documents import CLEAN, Example, Split, example
 
-__all__ = ["Example", "Split", "example"]
+__all__ = ["CLEAN", "Example", "Split", "example"]

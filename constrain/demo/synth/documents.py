@@ -65,10 +65,18 @@ class Example:
         return _json(self.record)
 
 
-def example(seed: int, split: Split, index: int) -> Example:
-    """Generate the example number ``index`` of a split."""
+CLEAN = 0.45
+"""Usual share of clean documents in training."""
+
+
+def example(seed: int, split: Split, index: int, clean: float = CLEAN) -> Example:
+    """Generate the example number ``index`` of a split.
+
+    ``clean`` is the share of the documents for training that are as written: with common names and things, and
+    without noise.
+    """
     rng = Author(f"{seed}/{split.value}/{index}")
-    rng.clean = split is Split.TRAIN and rng.random() < _CLEAN
+    rng.clean = split is Split.TRAIN and rng.random() < clean
     family, text, slots, facts, told = _SOURCES[split](rng)
     if not rng.clean and rng.random() < 0.14:
         text = _among_others(text, slots, rng)
@@ -85,9 +93,6 @@ def example(seed: int, split: Split, index: int) -> Example:
     shots = _shots(family, set(facts), question, rng) if split is Split.TRAIN and rng.random() < _SHOWN else ()
     return Example(family, text, question.schema, question.read(facts), shots)
 
-
-_CLEAN = 0.45
-"""Share of the documents for training that are as written: with common names and things, and without noise."""
 
 _IMPLIED = 0.35
 """Share of the documents of several slots into which sentences about other matters are put, which imply answers."""
