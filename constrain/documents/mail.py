@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from email import message_from_bytes, policy
 from email.message import EmailMessage
 from email.utils import parsedate_to_datetime
@@ -15,13 +16,22 @@ from constrain.documents.html import html_to_text
 _HEADERS = {"From": "sender", "To": "recipients", "Cc": "copies", "Subject": "subject", "Date": "date"}
 
 
+_FORWARDED = "\n\n---------- Forwarded message ----------\n"
+
+
 def read_mail(content: bytes, source: str) -> Document:
     """Read an e-mail: lines with its headers and the names of attachments, an empty line, and its text.
+
+    Messages that are attached, as forwarded ones may be, follow in the same form.
 
     The metadata has ``sender``, ``recipients``, ``copies``, ``subject``, ``date`` (ISO 8601, or as it is if it is no
     date) and ``attachments``, a list of names, as far as the e-mail has them.
     """
     message = message_from_bytes(content, _class=EmailMessage, policy=policy.default)
+    return _document(message, source)
+
+
+def _document(message: EmailMessage, source: str) -> Document:
     headers = {name: value for name in _HEADERS if (value := _header(message, name))}
     metadata: dict[str, Any] = {_HEADERS[name]: value for name, value in headers.items()}
     if "date" in metadata:
@@ -30,7 +40,15 @@ def read_mail(content: bytes, source: str) -> Document:
     if attachments:
         metadata["attachments"], headers["Attachments"] = attachments, ", ".join(attachments)
     lines = [f"{name}: {value}" for name, value in headers.items()]
-    return Document("\n".join([*lines, "", _body(message, source)]).strip("\n"), source, metadata)
+    forwarded = "".join(_FORWARDED + _document(inner, source).text for inner in _attached_messages(message))
+    return Document("\n".join([*lines, "", _body(message, source) + forwarded]).strip("\n"), source, metadata)
+
+
+def _attached_messages(message: EmailMessage) -> Iterator[EmailMessage]:
+    for part in message.iter_attachments():
+        content = part.get_payload() if part.get_content_type() == "message/rfc822" else None
+        if isinstance(content, list) and content and isinstance(content[0], EmailMessage):
+            yield content[0]
 
 
 def _header(message: EmailMessage, name: str) -> str:

@@ -68,12 +68,23 @@ def free_memory(reserve: int | Sequence[int] | None) -> list[int]:
     return [torch.cuda.mem_get_info(index)[0] - reserves[index] for index in range(count)]
 
 
+_CONTROL_GROUP = Path("/sys/fs/cgroup")
+
+
 def _available_memory() -> int:
-    """Bytes that a program may take without swapping; all of the machine's where the system does not tell them."""
+    """Bytes that a program may take without swapping; all of the machine's where the system does not tell them.
+
+    A container's limit counts, less what is taken of it and could not be given back (control groups, version 2).
+    """
+    available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     with suppress(OSError):
         if found := re.search(r"^MemAvailable:\s*(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE):
-            return int(found[1]) * 1024
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+            available = int(found[1]) * 1024
+    with suppress(OSError, ValueError):  # "max": no limit
+        limit, taken = (int((_CONTROL_GROUP / name).read_text()) for name in ("memory.max", "memory.current"))
+        cached = re.search(r"^inactive_file (\d+)$", (_CONTROL_GROUP / "memory.stat").read_text(), re.MULTILINE)
+        available = min(available, max(0, limit - taken + (int(cached[1]) if cached else 0)))
+    return available
 
 
 def listed_devices(devices: Sequence[str | torch.device]) -> tuple[torch.device, ...]:

@@ -204,6 +204,19 @@ def test_plain_text_of_an_e_mail_is_preferred_unless_it_is_empty() -> None:
         assert read_bytes(bytes(mail), "a.eml").text == wanted
 
 
+def test_attached_messages_are_read() -> None:
+    innermost, inner, outer = message("from the supplier"), message("from the shop", html=True), EmailMessage()
+    inner.add_attachment(innermost)
+    outer["Subject"] = "Fwd"
+    outer.set_content("please see below")
+    outer.add_attachment(inner)
+    document = read_bytes(bytes(outer), "a.eml")
+    assert document.text.startswith("Subject: Fwd\n\nplease see below\n\n")
+    places = [document.text.index(part) for part in ("below", "Ada", "from the shop", "from the supplier")]
+    assert places == sorted(places)
+    assert document.metadata == {"subject": "Fwd"}
+
+
 def test_malformed_e_mails_are_read_as_far_as_possible() -> None:
     raw = "From: <<@\nDate: some day\nSubject: Grüße\nContent-Type: text/plain; charset=nonsense\n\nCafé"
     document = read_bytes(raw.encode("cp1252"), "a.eml")

@@ -342,12 +342,27 @@ def test_integers_of_constants_are_reported_as_narrowed(byte_vocab: Vocabulary) 
         ("exclusive_minimun", "exclusiveMinimum"),
         ("Title", "title"),
         ("_if_", ""),
-        ("nullable", ""),
+        ("requird", "required"),
     ],
 )
 def test_keywords_in_another_case_are_told(byte_vocab: Vocabulary, written: str, meant: str) -> None:
     ((_, keyword, note, *_),) = compile_json_schema({"type": "null", written: 1}, byte_vocab).report.ignored
     assert (keyword, note) == (written, "unknown keyword" + (f"; did you mean '{meant}'?" if meant else ""))
+
+
+def test_nullable_of_openapi_is_told(byte_vocab: Vocabulary) -> None:
+    ((_, _, note, *_),) = compile_json_schema({"type": "string", "nullable": True}, byte_vocab).report.ignored
+    assert note == "a keyword of OpenAPI 3.0; did you mean \"null\" in 'type'?"
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [("date_time", "date-time"), ("datetime", "date-time"), ("emial", "email"), ("Uuid", "uuid"), ("int32", "")],
+)
+def test_misspelled_formats_are_told(byte_vocab: Vocabulary, written: str, meant: str) -> None:
+    ((_, keyword, note, *_),) = compile_json_schema({"type": "string", "format": written}, byte_vocab).report.ignored
+    told = f"'{written}' is no standard format: an annotation"
+    assert (keyword, note) == ("format", told + (f"; did you mean '{meant}'?" if meant else ""))
 
 
 def test_keywords_without_effect_are_reported(byte_vocab: Vocabulary) -> None:

@@ -33,12 +33,27 @@ def test_everything_goes_on_the_cpu_without_a_gpu(monkeypatch: pytest.MonkeyPatc
 
 def test_free_memory_without_a_gpu_is_what_others_leave(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(devices, "_CONTROL_GROUP", Path("none"))
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     assert 0 < devices.free_memory(0)[0] <= total
     monkeypatch.setattr(Path, "read_text", lambda _: "MemTotal:       9 kB\nMemAvailable:   3 kB\n")
     assert devices.free_memory(0) == [3 * 1024]
     monkeypatch.setattr(Path, "read_text", lambda _: "")
     assert devices.free_memory(0) == [total]
+
+
+def test_the_memory_limit_of_a_container_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(devices, "_CONTROL_GROUP", tmp_path)
+    without = devices.free_memory(0)[0]
+    (tmp_path / "memory.current").write_text("5000\n")
+    (tmp_path / "memory.stat").write_text("anon 4000\ninactive_file 700\n")
+    (tmp_path / "memory.max").write_text("9000\n")
+    assert devices.free_memory(0) == [4700]
+    (tmp_path / "memory.max").write_text("4000\n")
+    assert devices.free_memory(0) == [0]
+    (tmp_path / "memory.max").write_text("max\n")
+    assert devices.free_memory(0)[0] > without // 2
 
 
 @pytest.mark.usefixtures("two_gpus")

@@ -5,6 +5,8 @@
 #include <iterator>
 #include <tuple>
 
+#include "engine/text/similar_name.h"
+
 namespace constrain::schema {
 
 namespace {
@@ -110,27 +112,6 @@ constexpr KeywordTable keyword_table() {
 
 constexpr uint8_t bit(Group group) { return static_cast<uint8_t>(1u << static_cast<int>(group)); }
 
-/// True if one character is missing, superfluous or different, or two neighbours are swapped.
-bool one_edit_apart(std::string_view a, std::string_view b) {
-  if (a.size() > b.size()) std::swap(a, b);
-  if (b.size() - a.size() > 1) return false;
-  size_t at = 0;
-  while (at < a.size() && a[at] == b[at]) ++at;
-  if (a.size() < b.size()) return a.substr(at) == b.substr(at + 1);
-  if (at == a.size()) return false;
-  const bool swapped = at + 1 < a.size() && a[at] == b[at + 1] && a[at + 1] == b[at];
-  return a.substr(at + 1) == b.substr(at + 1) || (swapped && a.substr(at + 2) == b.substr(at + 2));
-}
-
-/// A common form of maxLength, MaxLength, max_length and max-length.
-std::string without_case(std::string_view name) {
-  std::string letters;
-  for (const char c : name) {
-    if (c != '_' && c != '-') letters += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  }
-  return letters;
-}
-
 std::string_view draft_name(Draft draft) {
   static constexpr std::string_view kNames[] = {"draft 4", "draft 6", "draft 7", "draft 2019-09", "draft 2020-12"};
   return kNames[static_cast<size_t>(draft)];
@@ -147,18 +128,12 @@ const Keyword* find_keyword(std::string_view name) {
 }
 
 std::string_view similar_keyword(std::string_view name) {
-  // Shorter names have too many neighbours with other meanings.
-  constexpr size_t kShortest = 4;
-  const std::string wanted = without_case(name);
-  if (wanted.size() < kShortest) return {};
-  static const auto kKnown = [] {
-    std::vector<std::string> names;
-    for (const Keyword& one : kKeywords) names.push_back(without_case(one.name));
+  static const auto kNames = [] {
+    std::array<std::string_view, std::size(kKeywords)> names;
+    std::ranges::transform(kKeywords, names.begin(), &Keyword::name);
     return names;
   }();
-  const auto is_similar = [&](const std::string& known) { return known == wanted || one_edit_apart(known, wanted); };
-  const auto found = std::ranges::find_if(kKnown, is_similar);
-  return found == kKnown.end() ? std::string_view() : kKeywords[found - kKnown.begin()].name;
+  return similar_name(name, kNames);
 }
 
 std::optional<Draft> draft_of(std::string_view uri) {
@@ -228,6 +203,7 @@ Schema::Schema(const json::Value& value, Dialect dialect) {
 std::string Ignored::note(Dialect dialect) const {
   switch (why) {
     case Why::unknown: {
+      if (name == "nullable") return "a keyword of OpenAPI 3.0; did you mean \"null\" in 'type'?";
       const std::string_view similar = similar_keyword(name);
       return "unknown keyword" + (similar.empty() ? "" : "; did you mean '" + std::string(similar) + "'?");
     }

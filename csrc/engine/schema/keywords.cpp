@@ -121,7 +121,10 @@ void Normaliser::read_strings(NodeId id, const Schema& schema, StringCell& cell)
       cell.contents.push_back({"format " + name->text, format->inner});
       if (format->inner != format->outer) findings_.narrowed(id, "format", "not all texts of the standard");
     } else {
-      findings_.ignored(id, "format", "'" + name->text + "' is no standard format: an annotation");
+      const std::string_view similar = similar_format(name->text);
+      findings_.ignored(id, "format",
+                        "'" + name->text + "' is no standard format: an annotation" +
+                            (similar.empty() ? "" : "; did you mean '" + std::string(similar) + "'?"));
     }
   }
 }

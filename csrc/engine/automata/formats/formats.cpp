@@ -1,10 +1,12 @@
 #include "engine/automata/formats/formats.h"
 
 #include <algorithm>
+#include <array>
 
 #include "engine/automata/formats/format_patterns.h"
 #include "engine/automata/formats/host_name.h"
 #include "engine/automata/regex/regex.h"
+#include "engine/text/similar_name.h"
 
 namespace constrain {
 
@@ -134,6 +136,12 @@ constexpr Entry kFormats[] = {
 KnownLengths string_lengths(std::string_view format) {
   const auto entry = std::ranges::find(kFormats, format, &Entry::name);
   return entry == std::end(kFormats) ? KnownLengths() : entry->strings;
+}
+
+std::string_view similar_format(std::string_view name) {
+  std::array<std::string_view, std::size(kFormats)> names;
+  std::ranges::transform(kFormats, names.begin(), &Entry::name);
+  return similar_name(name, names);
 }
 
 std::optional<Format> find_format(std::string_view name) {

@@ -18,6 +18,9 @@ struct Format {
 /// Returns the format of a name, made on first use; its automata are shared.
 std::optional<Format> find_format(std::string_view name);
 
+/// Finds a format whose name is nearly this one; empty if there is none.
+std::string_view similar_format(std::string_view name);
+
 /// Lengths of the JSON strings of a format.
 KnownLengths string_lengths(std::string_view format);
 
