@@ -240,9 +240,8 @@ void BudgetedMasks::forget() {
 /// Makes a mask of the tokens that the walk has found.
 MaskPtr BudgetedMasks::listed(const Configuration& from) {
   const Vocabulary& vocabulary = grammar_.vocabulary();
-  for (TokenId token : walk_.tokens) {
-    for (; token != kNoToken; token = vocabulary.next_duplicate(token)) tokens_.add(token);
-  }
+  vocabulary.add_duplicates(walk_.tokens);
+  tokens_.add(walk_.tokens);
   if (from.accepting) {
     for (const TokenId id : vocabulary.eos()) tokens_.add(id);
   }
