@@ -21,7 +21,7 @@ from constrain.demo.synth.family import (
     trained_families,
 )
 from constrain.demo.synth.habits import Author
-from constrain.demo.synth.kinds import Value
+from constrain.demo.synth.kinds import RANKS, Value
 from constrain.demo.synth.moments import ordinal, said_time
 from constrain.demo.synth.quantities import Money, in_words
 from constrain.demo.synth.questions import ask_object
@@ -188,20 +188,35 @@ def test_values_at_the_start_of_a_sentence_have_a_capital() -> None:
 
 
 def test_forms_of_address_and_remarks_are_no_part_of_values() -> None:
-    parsed = template.parse("Dr. {a} met <{a}|{b}>[ and {a}] in {c}")
+    parsed = template.parse("Mr {a} met <{a}|{b}>[ and {a}] in {c}")
     texts = set()
     for seed in range(200):
         rng = Random(seed)
         texts.add(template.render(addressed(parsed, {"a", "b"}, rng), rng, lambda key, mode: key.upper()))
-    assert {"Dr. A met A in C", "Dr. A met B and A in C"} <= texts
-    assert any(re.fullmatch(r"Dr\. A met \w[\w. -]+ B( and [\w. -]+)? in C", text) for text in texts)
-    assert all(re.fullmatch(r"Dr\. A met ([\w. -]+ )?[AB]( and ([\w. -]+ )?A)? in C", text) for text in texts)
+    assert {"Mr A met A in C", "Mr A met B and A in C"} <= texts
+    assert any(re.fullmatch(r"Mr A met \w[\w. -]+ B( and [\w. -]+)? in C", text) for text in texts)
+    assert all(re.fullmatch(r"Mr A met ([\w. -]+ )?[AB]( and ([\w. -]+ )?A)? in C", text) for text in texts)
     person, name = parse_kind("person"), Value("Ada Byron", ("Ada", "Byron"))
     shown = {labelled(person, name, Random(seed)) for seed in range(400)}
-    assert {"Ada Byron", "Dr. Ada Byron"} <= shown
+    assert {"Ada Byron", "Mrs Ada Byron"} <= shown
     assert any(text.startswith("Ada Byron ") for text in shown)
     assert all("Ada Byron" in text for text in shown)
     assert {labelled(parse_kind("int 1 9"), Value("7", 7), Random(seed)) for seed in range(100)} == {"7"}
+
+
+def test_ranks_are_part_of_names() -> None:
+    wording = template.parse("<Asked by|From> Dr. {a}[, seen by Mrs {b}], for {a}")
+    for seed in range(60):
+        rng = Author(str(seed))
+        ranked = addressed(wording, {"a", "b"}, rng)
+        text = template.render(ranked, rng, lambda key, mode: parse_kind("person").sample(Random(key), mode).text)
+        name = parse_kind("person").sample(Random("a"), "Dr.").text
+        assert name.startswith("Dr. ") and "Dr. Dr." not in text and name in text
+        assert f"seen by Mrs {parse_kind('person').sample(Random('b'), 'bare').text}" in text or "seen" not in text
+    names = [parse_kind("person").sample(Author(str(seed))) for seed in range(500)]
+    ranked_names = [name for name in names if name.text.startswith(RANKS)]
+    assert 15 < len(ranked_names) < 60
+    assert all(name.text.endswith(" ".join(name.data)) for name in ranked_names)
 
 
 def test_hedges_and_remarks_are_no_part_of_texts() -> None:

@@ -7,15 +7,14 @@ from collections.abc import Collection
 from random import Random
 
 from constrain.demo.synth import pools
-from constrain.demo.synth.habits import habit
-from constrain.demo.synth.kinds import Kind, Person, Text, Value
+from constrain.demo.synth.habits import is_formal
+from constrain.demo.synth.kinds import RANKS, Kind, Person, Text, Value
 from constrain.demo.synth.template import Choice, Hole, Maybe, Node, Template
 
 _TITLES = (
-    "Mr", "Mr", "Mr.", "Mrs", "Mrs", "Mrs.", "Ms", "Ms", "Ms.", "Dr", "Dr", "Dr.", "Dr.", "Prof.", "Professor", "Miss",
-    "Frau", "Herr", "Mme", "M.", "Señora", "Sig.", "Prof. Dr.", "Rev.", "Capt.", "Captain", "Sgt.", "Sister", "Ing.",
-    "Dipl.-Ing.", "Frau Dr.", "Herrn", "Sra.", "Dott.ssa", "Mevrouw", "Dhr.", "Sir", "Cllr", "Nurse", "Coach", "Uncle",
-    "Staff Nurse", "Site Manager", "Managing Director", "Head Teacher", "Team Leader", "Chef", "Inspector", "Judge",
+    "Mr", "Mr", "Mr", "Mr.", "Mr.", "Mrs", "Mrs", "Mrs", "Mrs.", "Mrs.", "Ms", "Ms", "Ms", "Ms.", "Ms.", "Miss", "Miss",
+    "Frau", "Herr", "Mme", "M.", "Señora", "Sig.", "Herrn", "Sra.", "Mevrouw", "Dhr.", "Coach", "Uncle", "Site Manager",
+    "Managing Director", "Head Teacher", "Team Leader", "Chef",
 )  # fmt: skip
 _REMARKS = (
     " (see note 2)", " (as agreed)", " (new)", " (checked)", " - see below", ", see overleaf", " *", " (1)", " (main)",
@@ -30,17 +29,40 @@ _HEDGES = (
 )  # fmt: skip
 #: Text before a name that has a title already, or is not part of a sentence.
 _NO_TITLE = re.compile(r"(?:\b(?:Mr|Mrs|Ms|Dr|Prof|Miss|Frau|Herr|Sir|Lady|Capt|Rev|Sgt|Nurse)\.?\s|[\w@/'’-])$")
+_RANK = re.compile(rf"\b({'|'.join(map(re.escape, sorted(RANKS, key=len, reverse=True)))}) $")
 
-_FORMAL, _ADDRESSED, _REMARKED, _HEDGED, _APPOSED = 0.25, 0.6, 0.06, 0.04, 0.1
-"""Shares of the authors who use titles, of the names that they give one, of the labelled texts with a remark after them
-and with a hedge before them, and of the names at the end of a line or sentence with more about the person."""
+_ADDRESSED, _REMARKED, _HEDGED, _APPOSED = 0.6, 0.06, 0.04, 0.1
+"""Shares of the names that authors who use titles give one, of the labelled texts with a remark after them and with a
+hedge before them, and of the names at the end of a line or sentence with more about the person."""
 
 _DEGREES = ("MSc", "PhD", "BA (Hons)", "RN", "Dipl.-Kfm.", "M.D.", "FRCS", "LL.M.", "CPA", "MBA", "she/her", "he/him")
 
 
 def addressed(wording: Template, people: Collection[str], rng: Random) -> Template:
-    """Put titles before some of the holes of ``people``, and more about them after some, if the author is one to."""
-    return _addressed(wording, people, "", rng) if people and _is_formal(rng) else wording
+    """Put titles before some of the holes of ``people``, and more about them after some, if the author is one to.
+
+    Ranks that stand before holes become part of the names.
+    """
+    wording = _ranked(wording, people)
+    return _addressed(wording, people, "", rng) if people and is_formal(rng) else wording
+
+
+def _ranked(wording: Template, people: Collection[str]) -> Template:
+    """Move ranks before the holes of ``people`` into their modes; names after other forms of address are bare."""
+    nodes: list[Node] = []
+    for node in wording:
+        if isinstance(node, Choice):
+            node = Choice(tuple(_ranked(option, people) for option in node.options))
+        elif isinstance(node, Maybe):
+            node = Maybe(_ranked(node.body, people))
+        elif isinstance(node, Hole) and node.key in people and nodes and isinstance(nodes[-1], str):
+            if rank := _RANK.search(nodes[-1]):
+                nodes[-1] = nodes[-1][: rank.start()]
+                node = Hole(node.key, rank[1])
+            elif _NO_TITLE.search(nodes[-1]):
+                node = Hole(node.key, node.mode or "bare")
+        nodes.append(node)
+    return tuple(nodes)
 
 
 def labelled(kind: Kind, value: Value, rng: Random) -> str:
@@ -57,7 +79,7 @@ def labelled(kind: Kind, value: Value, rng: Random) -> str:
 
 def titled(name: str, rng: Random) -> str:
     """Put a title before a name, if the author is one to do so."""
-    return f"{rng.choice(_TITLES)} {name}" if _is_formal(rng) and rng.random() < _ADDRESSED else name
+    return f"{rng.choice(_TITLES)} {name}" if is_formal(rng) and rng.random() < _ADDRESSED else name
 
 
 def _apposition(rng: Random) -> str:
@@ -67,10 +89,6 @@ def _apposition(rng: Random) -> str:
         f"ext. {rng.randint(10, 999)}", f"Room {rng.randint(1, 400)}",
     ])  # fmt: skip
     return rng.choice([", {}", ", {}", " ({})", " - {}"]).format(more)
-
-
-def _is_formal(rng: Random) -> bool:
-    return habit("titles", rng, lambda rng: rng.random() < _FORMAL)
 
 
 def _addressed(wording: Template, people: Collection[str], before: str, rng: Random) -> Template:

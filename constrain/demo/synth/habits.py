@@ -37,3 +37,11 @@ def habit(name: str, rng: Random, choose: Callable[[Random], T]) -> T:
         rng.habits[name] = choose(rng)
     chosen: T = rng.habits[name] if rng.clean or rng.random() < _KEPT else choose(rng)
     return chosen
+
+
+def is_formal(rng: Random) -> bool:
+    """Return whether the author puts forms of address before names."""
+    return habit("titles", rng, lambda rng: rng.random() < _FORMAL)
+
+
+_FORMAL = 0.25

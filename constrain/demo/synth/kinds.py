@@ -14,6 +14,7 @@ from random import Random
 from typing import Any
 
 from constrain.demo.synth import pools
+from constrain.demo.synth.habits import is_formal
 
 Schema = dict[str, Any]
 
@@ -78,11 +79,26 @@ class Text(Kind):
         return Ask(schema, verbatim)
 
 
+RANKS = ("Dr", "Dr.", "Prof.", "Prof", "Professor", "Rev.", "Capt.", "Captain", "Sgt.", "Judge", "Inspector", "Sister")
+
+_RANKED = 0.09
+"""Share of the names that have a rank, of authors who use no other forms of address."""
+
+
 @dataclass(frozen=True)
 class Person(Kind):
+    """A person. A rank, such as Dr., is part of the name, other forms of address are not.
+
+    The mode is a rank that the name has, or ``bare`` for a name without any.
+    """
+
     def sample(self, rng: Random, mode: str = "") -> Value:
         first, last = pools.given_names(rng), pools.family_name(rng)
         text = f"{first} {last}"
+        if mode not in RANKS and mode != "bare" and not is_formal(rng) and rng.random() < _RANKED:
+            mode = rng.choice(RANKS)
+        if mode in RANKS:
+            return Value(f"{mode} {text}", (first, last))
         form = rng.random()
         if form < 0.04:
             return Value(text.upper(), (first.upper(), last.upper()))
