@@ -152,7 +152,10 @@ class Enum(Kind):
     by_meaning: bool = False
 
     def sample(self, rng: Random, mode: str = "") -> Value:
-        option = rng.choice(list(self.options))
+        return self.of_class(rng.choice(list(self.options)), rng, mode)
+
+    def of_class(self, option: str, rng: Random, mode: str = "") -> Value:
+        """Sample a value of one of the classes."""
         if mode == "label" and not self.by_meaning and rng.random() < 0.7:
             return Value(rng.choice(_PRINTED_CLASSES)(option), option)
         return Value(rng.choice(self.options[option]), option)
@@ -160,15 +163,19 @@ class Enum(Kind):
     def ask(self, rng: Random) -> Ask:
         if rng.random() < 0.08:
             return Ask({"type": "string"}, verbatim)
+        labels, style = self.labels(rng)
+        schema: Schema = {"enum": labels} if rng.random() < 0.5 else {"type": "string", "enum": labels}
+        return Ask(schema, lambda v: style(v.data))
+
+    def labels(self, rng: Random) -> tuple[list[str], Callable[[str], str]]:
+        """Sample the names that a schema gives to the classes, and the function that makes them from the classes."""
         style = rng.choice(_ASKED_CLASSES)
         options = list(self.options)
         if rng.random() < 0.5:
             rng.shuffle(options)
         if rng.random() < 0.12:
             options.append(rng.choice(["other", "unknown", "none of these"]))
-        labels = [style(option) for option in options]
-        schema: Schema = {"enum": labels} if rng.random() < 0.5 else {"type": "string", "enum": labels}
-        return Ask(schema, lambda v: style(v.data))
+        return [style(option) for option in options], style
 
 
 _PRINTED_CLASSES: tuple[Callable[[str], str], ...] = (str, str, str.upper, str.capitalize)

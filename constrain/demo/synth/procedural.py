@@ -10,7 +10,7 @@ from collections import Counter
 from functools import cache
 from random import Random
 
-from constrain.demo.synth import kinds, pools, quantities
+from constrain.demo.synth import choices, kinds, pools, quantities
 from constrain.demo.synth.kinds import Kind
 from constrain.demo.synth.records import Records
 from constrain.demo.synth.slots import Slot
@@ -113,6 +113,8 @@ def random_kind(rng: Random) -> tuple[Kind, list[str]]:
         ]
     spec, tails, _ = rng.choices(_KINDS, [weight for *_, weight in _KINDS])[0]
     kind = parse_kind(spec)
+    if 0.34 < form < 0.37:
+        return rng.choice([choices.Weekdays(), choices.Choices(_random_enum(rng), 1, 4)]), ["days", "options", "types"]
     if form < 0.34 and isinstance(kind, kinds.Text):
         return kinds.Listing(kind, 1, 5), [f"{tail}s" for tail in tails.split()]
     return kind, tails.split()

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cache
 from random import Random
 
-from constrain.demo.synth import kinds, moments, pools, quantities, spoken
+from constrain.demo.synth import choices, kinds, moments, pools, quantities, spoken
 from constrain.demo.synth.habits import is_clean
 from constrain.demo.synth.kinds import Kind
 
@@ -42,6 +42,7 @@ _NOUNS: dict[str, Callable[[], Kind]] = {
     "time": moments.Time,
     "clock": lambda: moments.Time(spoken=True),
     "stamp": moments.Stamp,
+    "weekdays": choices.Weekdays,
 }
 
 
@@ -81,7 +82,9 @@ def parse_kind(spec: str) -> Kind:
     if name == "num":
         return quantities.Decimal(float(words[0]), float(words[1]), int(words[2]), " ".join(words[3:]))
     if name == "enum":
-        return kinds.Enum(dict(_option(option.strip()) for option in rest.split(",")))
+        return _enum(rest)
+    if name == "some":
+        return choices.Choices(_enum(" ".join(words[:-1])), *parse_range(words[-1]))
     if name == "bool":
         yes, no = rest.split("~")
         return kinds.Boolean(tuple(yes.strip().split("/")), tuple(no.strip().split("/")))
@@ -122,6 +125,10 @@ def _one_of(texts: list[str], finish: Callable[[str, Random], str]) -> Callable[
 
 def _random_code(rng: Random) -> str:
     return pools.code(pools.code_pattern(rng), rng)
+
+
+def _enum(text: str) -> kinds.Enum:
+    return kinds.Enum(dict(_option(option.strip()) for option in text.split(",")))
 
 
 def _option(text: str) -> tuple[str, tuple[str, ...]]:
