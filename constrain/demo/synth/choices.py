@@ -43,7 +43,7 @@ class Weekdays(Kind):
         return Value(_print_days(days, rng), days)
 
     def ask(self, rng: Random) -> Ask:
-        length, case = rng.choice([None, 3, 3, 2]), rng.choice([str, str.lower, str.upper])
+        length, case = rng.choice([None, 3, 3, 2]), rng.choice(_CASES)
         names = [case(day[:length]) for day in _DAYS]
         return _ask_list(names, lambda v: [names[day] for day in v.data], rng)
 
@@ -56,6 +56,7 @@ def _ask_list(labels: list[str], read: Callable[[Value], list[str]], rng: Random
     return Ask(schema, read)
 
 
+_CASES: tuple[Callable[[str], str], ...] = (str, str.lower, str.upper)
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 
