@@ -21,7 +21,7 @@ from constrain.demo.synth.family import (
     trained_families,
 )
 from constrain.demo.synth.habits import Author
-from constrain.demo.synth.kinds import RANKS, Value
+from constrain.demo.synth.kinds import RANKS, Value, verbatim
 from constrain.demo.synth.moments import ordinal, said_time
 from constrain.demo.synth.quantities import Money, in_words
 from constrain.demo.synth.questions import ask_object
@@ -238,6 +238,25 @@ def test_ranks_are_part_of_names() -> None:
     ranked_names = [name for name in names if name.text.startswith(RANKS)]
     assert 15 < len(ranked_names) < 60
     assert all(name.text.endswith(" ".join(name.data)) for name in ranked_names)
+
+
+@pytest.mark.parametrize(
+    ("written", "copied"),
+    [
+        ("the blue room", "blue room"),
+        ("an upright piano", "upright piano"),
+        ("The Blue Room", "The Blue Room"),
+        ("the gate was left open all night again", "the gate was left open all night again"),
+        ("theatre", "theatre"),
+    ],
+)
+def test_articles_are_no_part_of_short_phrases(written: str, copied: str) -> None:
+    kind = parse_kind(f"pick {written}")
+    author = Author("a")
+    author.clean = True
+    value = kind.sample(author)
+    assert (value.text, verbatim(value)) == (written, copied)
+    assert verbatim(value.capitalised()).lower() == copied.lower()
 
 
 def test_hedges_and_remarks_are_no_part_of_texts() -> None:

@@ -7,9 +7,10 @@ document.
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
@@ -21,14 +22,18 @@ Schema = dict[str, Any]
 
 @dataclass(frozen=True)
 class Value:
-    """A value in a document: the printed ``text``, and its meaning ``data``, whose type depends on the kind."""
+    """A value in a document: the printed ``text``, and its meaning ``data``, whose type depends on the kind.
+
+    ``article`` is the number of characters at the beginning of ``text`` that are not copied.
+    """
 
     text: str
     data: Any = None
+    article: int = 0
 
     def capitalised(self) -> Value:
         """Return the value as it stands at the start of a sentence."""
-        return Value(self.text[:1].upper() + self.text[1:], self.data)
+        return replace(self, text=self.text[:1].upper() + self.text[1:])
 
 
 @dataclass(frozen=True)
@@ -56,19 +61,29 @@ class Kind(ABC):
 
 
 def verbatim(value: Value) -> str:
-    return value.text
+    return value.text[value.article :]
+
+
+_ARTICLE = re.compile(r"(?:the|an?) (?=\w)")
+_LONG_PHRASE = 5
+"""Number of spaces from which a phrase is rather a sentence."""
 
 
 @dataclass(frozen=True)
 class Text(Kind):
-    """A value that is copied verbatim, such as a name, title or code. ``name`` identifies such kinds."""
+    """A value that is copied verbatim, such as a name, title or code. ``name`` identifies such kinds.
+
+    The article of a short noun phrase is not copied: it belongs to the sentence.
+    """
 
     make: Callable[[Random], str]
     formats: tuple[str, ...] = ()
     name: str = ""
 
     def sample(self, rng: Random, mode: str = "") -> Value:
-        return Value(self.make(rng))
+        text = self.make(rng)
+        article = _ARTICLE.match(text)
+        return Value(text, article=article.end() if article and text.count(" ") < _LONG_PHRASE else 0)
 
     def ask(self, rng: Random) -> Ask:
         schema: Schema = {"type": "string"}
