@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from random import Random
 
-from constrain.demo.synth.habits import Author, habit
+from constrain.demo.synth.habits import Author, habit, is_clean
 from constrain.demo.synth.kinds import Ask, Kind, Value, obj, verbatim
 from constrain.demo.synth.quantities import in_words
 
@@ -77,7 +77,7 @@ class Date(Kind):
         if isinstance(rng, Author) and "first date" in rng.habits and rng.random() < 0.25:
             moment = _soon_after(rng.habits["first date"], rng)
             return Value(print_moment(moment, habit("date without year", rng, _format_without_year)), moment)
-        if not self.spoken and rng.random() < 0.1:
+        if not self.spoken and not is_clean(rng) and rng.random() < 0.1:
             return self._print(random_moment(rng, 1931, 1991), rng)
         value = self._print(random_moment(rng, self.first, self.last), rng)
         _remember(value.data, rng)
