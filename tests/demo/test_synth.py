@@ -11,7 +11,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from constrain.demo.synth import Split, example, layout, noise, records, remix, template
+from constrain.demo.synth import Split, example, layout, noise, records, remix, tables, template
 from constrain.demo.synth.address import addressed, labelled
 from constrain.demo.synth.documents import _worded
 from constrain.demo.synth.family import (
@@ -363,6 +363,24 @@ def test_tables_of_every_layout_print_all_cells() -> None:
         assert all(value.text in text for row in rows for value in row.values())
         seen |= {mark for mark in ("\t", " | ", "<td>", '": "', '","', "|---|", "- ", "  ", "; ") if mark in text}
     assert len(seen) == 9
+
+
+def test_values_that_rows_share_stand_above_them_or_are_repeated_by_marks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "_SHARED", 1.0)
+    names = ("day", "city", "first_name")
+    columns = tuple(Slot(name, parse_kind(name), (name,)) for name in names)
+    marked = headed = 0
+    for seed in range(200):
+        rows = [{column.key: column.kind.sample(Random(f"{seed}{at}")) for column in columns} for at in range(8)]
+        text = print_table(columns, rows, Random(seed))
+        assert all(value.text in text for row in rows for value in row.values())
+        shared = [key for key in names if len({row[key].text for row in rows}) < 5]
+        assert len(shared) == 1
+        times = text.count(rows[0][shared[0]].text)
+        marked += any(mark in text for mark in ('"', "''", "do.", "〃", "ditto", "idem"))
+        headed += times == 1
+    assert 40 < marked < 120
+    assert headed > 190
 
 
 def test_text_that_denies_any_entries_has_an_empty_list() -> None:

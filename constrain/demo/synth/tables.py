@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from random import Random
 
 from constrain.demo.synth import naming, quantities
@@ -14,12 +15,15 @@ from constrain.demo.synth.slots import Slot
 Lines = list[list[str]]
 
 
-def print_table(columns: Sequence[Slot], rows: Sequence[dict[str, Value]], rng: Random) -> str:
+def print_table(columns: Sequence[Slot], rows: list[dict[str, Value]], rng: Random) -> str:
     """Write ``rows`` with column labels in one of the usual text layouts; cells may be missing.
 
     Units and currencies stand after some of the labels rather than in the cells, whose values then lack them, too.
     Some tables whose columns can be told by their values have no labels. Below some there is a sum, which is no row.
+    In some, rows in turn share a value of ``rows``, which is changed for that.
     """
+    if len(columns) > 2 and len(rows) > 2 and rng.random() < _SHARED:
+        return _with_shared(columns, rows, rng) + _sum_line(columns, rows, "", rng)
     if _needs_no_head(columns) and rng.random() < _HEADLESS:
         currency = _take_unit(_summed(columns), rows) if _summed(columns) and rng.random() < _HEADED_UNITS else ""
         return _in_lines(_cells(columns, rows), rng) + _sum_line(columns, rows, currency, rng)
@@ -36,14 +40,64 @@ def _cells(columns: Sequence[Slot], rows: Sequence[dict[str, Value]]) -> Lines:
     return [[row[column.key].text if column.key in row else "" for column in columns] for row in rows]
 
 
+_SHARED = 0.2
+"""Share of the tables of three and more rows in which some of them in turn have the same value."""
+
+
+def _with_shared(columns: Sequence[Slot], rows: list[dict[str, Value]], rng: Random) -> str:
+    """Write rows some of which share the value of a column: it stands above them, or they repeat it by a mark."""
+    shared = rng.choice([column for column in columns if any(column.key in row for row in rows)])
+    _share(shared.key, rows, rng)
+    style = naming.print_style(rng)
+    if isinstance(shared.kind, _NUMBERS) or rng.random() < 0.4:
+        head = [naming.printed(rng.choice(column.labels), style, rng) for column in columns]
+        cells, mark = _cells(columns, rows), rng.choice(_DITTO)
+        at = columns.index(shared)
+        for before, line in reversed(list(pairwise(cells))):
+            line[at] = mark if line[at] == before[at] else line[at]
+        return rng.choice([_aligned, _aligned, _piped, _tabbed, _marked])(head, cells, rng)
+    others = [column for column in columns if column is not shared]
+    head = [naming.printed(rng.choice(column.labels), style, rng) for column in others]
+    labelled = not _needs_no_head(others) or rng.random() < 0.5
+    first, *lines = rng.choice([_aligned, _aligned, _piped, _tabbed])(head, _cells(others, rows), rng).split("\n")
+    alone = [_form(column) for column in columns].count(_form(shared)) == 1
+    title, indent = rng.choice(_TITLES if alone else _LABELLED_TITLES), rng.choice(["", "", "  ", "- ", "\t"])
+    gap = rng.choice(["\n", "\n", "\n\n"])
+    label = naming.printed(shared.labels[0], style, rng)
+    groups: list[str] = [first] if labelled else []
+    last = ""
+    for row, text in zip(rows, lines, strict=True):
+        if row[shared.key].text != last:
+            last = row[shared.key].text
+            groups.append(title.format(last, label=label))
+        groups[-1] += f"\n{indent}{text}"
+    return gap.join(groups)
+
+
+def _share(key: str, rows: list[dict[str, Value]], rng: Random) -> None:
+    """Let neighbouring rows share the values of a column."""
+    values = list({row[key].text: row[key] for row in rows if key in row}.values())
+    count = rng.randint(1, max(1, min(len(values), len(rows) // 2)))
+    ends = sorted(rng.sample(range(1, len(rows)), count - 1))
+    for number, row in enumerate(rows):
+        row[key] = values[sum(end <= number for end in ends)]
+
+
+_DITTO = ('"', '"', "''", "do.", "〃", '-"-', "ditto", "idem")
+_LABELLED_TITLES = ("{label}: {}", "{label} {}", "{label} - {}", "# {label}: {}")
+_TITLES = (*_LABELLED_TITLES, "{}", "{}", "{}:", "[{}]", "-- {} --", "** {} **", "# {}", "*** {}")
+
 _HEADLESS = 0.35
 """Share of the tables that have no labels, of those whose columns can be told by their values."""
 
 
 def _needs_no_head(columns: Sequence[Slot]) -> bool:
     """Return whether the values of each column have a form of their own."""
-    forms = ["number" if isinstance(each.kind, _NUMBERS) else type(each.kind).__name__ for each in columns]
-    return len(columns) < 5 and len(set(forms)) == len(forms)
+    return len(columns) < 5 and len({_form(column) for column in columns}) == len(columns)
+
+
+def _form(column: Slot) -> str:
+    return "number" if isinstance(column.kind, _NUMBERS) else type(column.kind).__name__
 
 
 _NUMBERS = (quantities.Money, quantities.Integer, quantities.Decimal)
