@@ -76,7 +76,8 @@ def _with_shared(columns: Sequence[Slot], rows: list[dict[str, Value]], rng: Ran
 
 def _share(key: str, rows: list[dict[str, Value]], rng: Random) -> None:
     """Let neighbouring rows share the values of a column."""
-    values = list({row[key].text: row[key] for row in rows if key in row}.values())
+    held = [row[key] for row in rows if key in row]
+    values = list({value.data if isinstance(value.data, str | bool) else value.text: value for value in held}.values())
     count = rng.randint(1, max(1, min(len(values), len(rows) // 2)))
     ends = sorted(rng.sample(range(1, len(rows)), count - 1))
     for number, row in enumerate(rows):
