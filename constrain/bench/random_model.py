@@ -85,6 +85,7 @@ _RECORDS = {
     "fp8": RecordForm("float8", 128, torch.float16),
     "mxfp4": RecordForm("float4", 32, torch.float16),
     "nvfp4": scaled_form(),
+    "exl2": RecordForm("int4", 128, torch.float16),
 }
 """Forms in which a GPU takes experts packed, by the name of their form."""
 

@@ -150,15 +150,19 @@ def _packed_expert_mlp_cuda(
     x: torch.Tensor, choice: ExpertChoice, mlp: ExpertMLP, residual: torch.Tensor | None
 ) -> torch.Tensor:
     out = torch.empty_like(x, memory_format=torch.contiguous_format)
-    gate_up, down = cast(StackedWeight, mlp.gate_up).whole, cast(StackedWeight, mlp.down).whole
+    gate_up, down = cast(StackedWeight, mlp.gate_up), cast(StackedWeight, mlp.down)
     step = cuda.module.MAX_PACKED_EXPERT_ROWS
-    inner = x.new_empty(min(step, len(x)) * choice.experts.shape[1], down.inputs)
+    picks = min(step, len(x)) * choice.experts.shape[1]
+    inner = x.new_empty(picks, gate_up.outputs // 2)
+    gathered = x.new_empty(picks, max(each.width if each.order is not None else 0 for each in (gate_up, down)))
+    orders = {"gate_up_order": cuda.address(gate_up.order), "down_order": cuda.address(down.order)}
     with torch.cuda.device(x.device):
         for start in range(0, len(x), step):
             rows = slice(start, start + step)
             own = ExpertChoice(choice.experts[rows], choice.weights[rows])
             rest = None if residual is None else residual[rows]
             given = _arguments(x[rows], own, mlp, rest, inner, out[rows])
+            given |= orders | {"gathered": cuda.address(gathered)}
             cuda.module.packed_expert_mlp(gate_up=gate_up.view(), down=down.view(), **given)
     return out
 

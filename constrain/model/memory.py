@@ -6,6 +6,7 @@ import math
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Protocol, TypeVar
 
 import torch
@@ -37,11 +38,12 @@ class SizedModel(CachedModel, Protocol):
 
 def module_sizes(model: SizedModel, layer_bytes: int = 0) -> list[int]:
     """Bytes of the weights of each module, plus ``layer_bytes`` of KV cache for attention; 0 for a tied head."""
-    return [
-        sum(_bytes(model, names, count) for names, count in module.weights())
-        + (layer_bytes if isinstance(module, Attention) else 0)
-        for module in model.modules
-    ]
+    with nullcontext() if model.config.files is None else model.config.files.kept_open():
+        return [
+            sum(_bytes(model, names, count) for names, count in module.weights())
+            + (layer_bytes if isinstance(module, Attention) else 0)
+            for module in model.modules
+        ]
 
 
 def packed_forms(model: SizedModel) -> list[str]:

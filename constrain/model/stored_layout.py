@@ -34,7 +34,10 @@ def _layer(layer: LayerLayout, files: TensorFiles) -> LayerLayout:
         inner = _mlp(inner, files)
     elif isinstance(inner, MixtureLayout):
         shared = _mlp(inner.shared, files) if inner.shared else None
-        inner = replace(inner, gate_up=_experts(inner.gate_up, files), down=_experts(inner.down, files), shared=shared)
+        gate_up, down = _experts(inner.gate_up, files), _experts(inner.down, files)
+        if gate_up.records is not None and down.records is not None:
+            inner = replace(inner, gate_up=gate_up, down=down)
+        inner = replace(inner, shared=shared)
     return replace(layer, qkv=_linear(layer.qkv, files), feed_forward=inner)
 
 
@@ -49,7 +52,10 @@ def _linear(linear: LinearLayout, files: TensorFiles) -> LinearLayout:
 
 
 def _experts(linear: ExpertLinearLayout, files: TensorFiles) -> ExpertLinearLayout:
-    """The first expert decides; one that differs from it is found when it is loaded."""
+    """Note the form in which a GPU takes the experts packed.
+
+    The first expert decides; one that differs from it is found when it is loaded.
+    """
     tensors = [(linear.stacked, linear.stored_shape)] if linear.stacked else [*linear.experts[0].tensors()]
     tensors = [(key, shape) for key, shape in tensors if not key.endswith(".bias")]
     if any(key not in files.quantized for key, _ in tensors):
@@ -57,7 +63,7 @@ def _experts(linear: ExpertLinearLayout, files: TensorFiles) -> ExpertLinearLayo
     for key, shape in tensors:
         files.require(key, shape)
     stored = [files.quantized[key] for key, _ in tensors]
-    return linear if any(each.order_bytes for each in stored) else replace(linear, records=stored[0].records)
+    return replace(linear, records=stored[0].records) if stored[0].joins(stored[1:]) else linear
 
 
 def check_unused(files: TensorFiles, layout: ModelLayout, architecture: str, multimodal: bool) -> None:

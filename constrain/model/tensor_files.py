@@ -189,6 +189,9 @@ class TensorFiles:
         Raises:
             WeightsError: a file has changed and can no longer be read.
         """
+        if self._open:
+            yield self
+            return
         with ExitStack() as stack:
             self._open = {file: stack.enter_context(_opened(file)) for file in self.files}
             try:

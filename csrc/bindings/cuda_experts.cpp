@@ -84,18 +84,22 @@ void bind_experts(py::module_& m) {
   m.def(
       "packed_expert_mlp",
       [](Address x, Address experts, Address weights, const PackedWeight& gate_up, Address gate_up_bias,
-         const PackedWeight& down, Address down_bias, Address residual, Address inner, Address out, int64_t x_stride,
-         int64_t residual_stride, int64_t out_stride, int rows, int count, int chosen, int size, int width,
-         const std::string& activation, const std::string& dtype, Address stream) {
+         Address gate_up_order, const PackedWeight& down, Address down_bias, Address down_order, Address residual,
+         Address inner, Address gathered, Address out, int64_t x_stride, int64_t residual_stride, int64_t out_stride,
+         int rows, int count, int chosen, int size, int width, const std::string& activation, const std::string& dtype,
+         Address stream) {
         const ExpertMlp mlp =
             experts_of(x, experts, weights, gate_up_bias, down_bias, residual, inner, out, x_stride, residual_stride,
                        out_stride, rows, count, chosen, size, width, activation, dtype);
-        packed_expert_mlp(PackedExpertMlp{mlp, gate_up, down}, stream_of(stream));
+        packed_expert_mlp(PackedExpertMlp{mlp, gate_up, down, pointer<const int>(gate_up_order),
+                                          pointer<const int>(down_order), data(gathered)},
+                          stream_of(stream));
       },
-      py::kw_only(), arg("x"), arg("experts"), arg("weights"), arg("gate_up"), arg("gate_up_bias"), arg("down"),
-      arg("down_bias"), arg("residual"), arg("inner"), arg("out"), arg("x_stride"), arg("residual_stride"),
-      arg("out_stride"), arg("rows"), arg("count"), arg("chosen"), arg("size"), arg("width"), arg("activation"),
-      arg("dtype"), arg("stream"), "As expert_mlp, with the packed weights of all experts.");
+      py::kw_only(), arg("x"), arg("experts"), arg("weights"), arg("gate_up"), arg("gate_up_bias"),
+      arg("gate_up_order"), arg("down"), arg("down_bias"), arg("down_order"), arg("residual"), arg("inner"),
+      arg("gathered"), arg("out"), arg("x_stride"), arg("residual_stride"), arg("out_stride"), arg("rows"),
+      arg("count"), arg("chosen"), arg("size"), arg("width"), arg("activation"), arg("dtype"), arg("stream"),
+      "As expert_mlp, with the packed weights of all experts, and the orders of their inputs.");
 }
 
 }  // namespace constrain::cuda

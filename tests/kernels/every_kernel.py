@@ -174,6 +174,10 @@ def packed_experts() -> None:
         for rows in (1, 9):
             choice = route(torch.randn(rows, 4).to(dtype), Routing(2))
             expert_mlp(x[:rows], choice, ExpertMLP(gate_up, down, Activation.SILU), x[:rows])
+            if kind == "int4":
+                orders = (torch.randperm(each.width).int().expand(4, -1).contiguous() for each in (gate_up, down))
+                ordered = [replace(each, order=order) for each, order in zip((gate_up, down), orders, strict=True)]
+                expert_mlp(x[:rows], choice, ExpertMLP(*ordered, Activation.SILU), x[:rows])
 
 
 def _random_stack(form: RecordForm, count: int, outputs: int, inputs: int, dtype: torch.dtype) -> StackedWeight:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -295,6 +296,27 @@ def test_packed_experts(mixtral_copy: Any, ids: torch.Tensor, name: str) -> None
         weights = model.modules[2].gate_up.weight  # type: ignore[attr-defined]
         assert all(isinstance(weight, PackedWeight) for weight in weights)
     assert_same(found, load_plain(mixtral_copy, plain).forward(ids))
+
+
+@pytest.mark.parametrize("name", ["exl2 of one order", "exl2", "gptq 4 bits, ordered v2"])
+def test_memory_of_experts_with_an_order_of_inputs(
+    copy_of: Callable[[str], Any], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A GPU has them packed if gate and up of an expert share it; else it has both products plain."""
+    copy = copy_of("mixtral_wide")
+    config, write, _ = FORMATS[name]
+    quantise(copy, [key for key in matrices(copy) if "experts" in key], write, config)
+    _pretend_tensor_cores(monkeypatch)
+    model = load(copy)
+    mixture: Any = model.modules[2]
+    together = name == "exl2 of one order"
+    assert all((part.layout.records is not None) is together for part in (mixture.gate_up, mixture.down))
+    for place in ("memory", "mixture"):
+        monkeypatch.setattr(f"constrain.model.{place}.first_device", lambda: torch.device("cuda"))
+    weights = [weight for part in (mixture.gate_up, mixture.down) for weight in part.weight]
+    plain = 4 * sum(math.prod(part.layout.shape) for part in (mixture.gate_up, mixture.down))
+    experts = sum(weight.nbytes for weight in weights) if together else plain
+    assert module_sizes(model)[2] == experts + 4 * (2 * 64 + 8 * 64)
 
 
 @pytest.mark.parametrize("write", [exl2_of_two_widths, None], ids=["exl2", "plain"])

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from quantized_models import FORMATS, load, load_plain, matrices, quantise, store_experts, weight_of
+from quantized_models import FORMATS, GPTQ, load, load_plain, matrices, quantise, store_experts, weight_of
+from quantized_weights import Writer, Written, exl2, gptq
 from safetensors.torch import save_file
 
 from constrain.kernels import JoinedWeight, StackedWeight, TensorCoreWeight
@@ -153,7 +157,7 @@ def test_packed_weights_are_split_over_devices(llama_wide: Any, ids: torch.Tenso
     check(found, exact_logits(llama_wide, plain, ids), torch.bfloat16)
 
 
-@pytest.mark.parametrize("name", ["int4 groups", "fp8 rows", "nvfp4"])
+@pytest.mark.parametrize("name", ["int4 groups", "fp8 rows", "nvfp4", "exl2 in order", "gptq in order"])
 def test_packed_experts_are_split_over_devices(mixtral_wide: Any, ids: torch.Tensor, name: str) -> None:
     plain = quantise_experts(mixtral_wide, name)
     settings = ExLlamaV2Config(mixtral_wide.write())
@@ -171,16 +175,44 @@ EXPERTS = [
 ]
 
 
+def _exl2(writer: Writer, outputs: int, inputs: int, order: np.ndarray) -> Written:
+    wide = ((8, 32), (4, inputs - 32)) if outputs % 128 == 0 else ((5, 32), (3, 32), (2, inputs - 64))
+    return exl2(writer, outputs, inputs, wide, order)
+
+
+#: As in FORMATS, but the writer is given the position of each input, which gate and up of an expert share.
+ORDERED_EXPERTS: dict[str, tuple[dict[str, Any], Any, str]] = {
+    "exl2 in order": ({"quant_method": "exl2", "bits": 4.2}, _exl2, "exl2"),
+    "gptq in order": (GPTQ | {"desc_act": True}, gptq, "int4"),
+    "gptq of 8 bits in order": (
+        GPTQ | {"desc_act": True, "bits": 8, "sym": True},
+        partial(gptq, bits=8, symmetric=True),
+        "int8",
+    ),
+}
+
+
 def quantise_experts(copy: Any, name: str) -> dict[str, torch.Tensor]:
     """Quantise the experts, all of which every token passes through: where logits of a router are close, rounding would
     choose."""
     copy.config["num_experts_per_tok"] = 8
-    config, write, _ = FORMATS[name]
-    return quantise(copy, [key for key in matrices(copy) if "experts" in key], write, config)
+    keys = sorted(key for key in matrices(copy) if "experts" in key)
+    if name in FORMATS:
+        config, write, _ = FORMATS[name]
+        return quantise(copy, keys, write, config)
+    config, in_order, _ = ORDERED_EXPERTS[name]
+    calls = count()
+
+    def of_expert(writer: Writer, outputs: int, inputs: int) -> Written:
+        expert = next(calls) // 3
+        order = np.random.default_rng((expert, inputs)).permutation(inputs)
+        return in_order(writer, outputs, inputs, order=order)  # type: ignore[no-any-return]
+
+    return quantise(copy, keys, of_expert, config)
 
 
 @pytest.mark.parametrize("dtype", BOUNDS)
-@pytest.mark.parametrize("name", EXPERTS)
+@pytest.mark.parametrize("name", [*EXPERTS, *ORDERED_EXPERTS])
 def test_experts_stay_packed(mixtral_wide: Any, ids: torch.Tensor, name: str, dtype: torch.dtype) -> None:
     """With 1, 8, 21, 42 and 84 rows, and in steps that are graphs."""
     plain = quantise_experts(mixtral_wide, name)
@@ -188,7 +220,7 @@ def test_experts_stay_packed(mixtral_wide: Any, ids: torch.Tensor, name: str, dt
     mixture: Any = model.modules[2]
     weights = (mixture.gate_up.weight, mixture.down.weight)
     assert all(isinstance(weight, StackedWeight) for weight in weights) and mixture.capturable
-    assert packed_forms(model) == [FORMATS[name][2]]
+    assert packed_forms(model) == [(FORMATS | ORDERED_EXPERTS)[name][2]]
     assert module_sizes(model)[2] == sum(weight.nbytes for weight in weights) + dtype.itemsize * (2 * 64 + 8 * 64)
     found = {width: model.forward(ids[:1, :width]) for width in (1, 8, 21)}
     twice, fourfold = model.forward(ids), model.forward(ids.repeat(2, 1))
@@ -215,14 +247,15 @@ def test_experts_of_gpt_oss_stay_packed(gpt_oss_wide: Any, ids: torch.Tensor) ->
     check(found, expected, torch.bfloat16)
 
 
-def test_an_adapter_of_packed_experts(mixtral_wide: Any, ids: torch.Tensor, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["int4 groups", "exl2 in order"])
+def test_an_adapter_of_packed_experts(mixtral_wide: Any, ids: torch.Tensor, tmp_path: Path, name: str) -> None:
     """With few rows, whose experts are dequantised in one step of fixed shape, and with more."""
     key, generator = "model.layers.1.block_sparse_moe.experts.3.w1", torch.Generator().manual_seed(1)
     down, up = (torch.randn(size, generator=generator) / 5 for size in ((4, 64), (128, 4)))
     adapter = {f"base_model.model.{key}.lora_A.weight": down, f"base_model.model.{key}.lora_B.weight": up}
     save_file(adapter, tmp_path / "adapter_model.safetensors")
     (tmp_path / "adapter_config.json").write_text(json.dumps({"r": 4, "lora_alpha": 4}))
-    plain = quantise_experts(mixtral_wide, "int4 groups")
+    plain = quantise_experts(mixtral_wide, name)
     model = load(mixtral_wide, compute_dtype=torch.float16)
     lora = ExLlamaV2Lora.from_directory(model, tmp_path)
     few, many = model.forward(ids[:1, :5], loras=lora), model.forward(ids.repeat(2, 1), loras=lora)
@@ -236,7 +269,7 @@ def test_an_adapter_of_packed_experts(mixtral_wide: Any, ids: torch.Tensor, tmp_
 def test_experts_that_are_dequantised_which_is_said(
     mixtral_wide: Any, ids: torch.Tensor, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Those with an order of inputs, or with groups that no kernel takes."""
+    """Those of which gate and up have other orders of inputs, or with groups that no kernel takes."""
     plain = quantise_experts(mixtral_wide, name)
     with caplog.at_level(logging.WARNING):
         model = load(mixtral_wide, compute_dtype=torch.bfloat16)

@@ -192,13 +192,16 @@ def gptq(
     version: int = 1,
     ordered: bool = False,
     symmetric: bool = False,
+    order: np.ndarray | None = None,
 ) -> Written:
     """GPTQ: streams of codes down the columns; the first version stores zero points less one, 0 as the highest code.
 
-    The number of outputs is rounded up to a multiple of 32.
+    The number of outputs is rounded up to a multiple of 32. ``order``: the position of each input, random if
+    ``ordered``.
     """
     wanted, outputs = outputs, -(-outputs // 32) * 32
     of_input = writer.order(inputs, size) if ordered else np.arange(inputs) // size
+    of_input = of_input if order is None else order // size
     count = int(of_input.max()) + 1
     codes, points = writer.codes(outputs, inputs, bits=bits), writer.codes(outputs, count, bits=bits)
     if symmetric:

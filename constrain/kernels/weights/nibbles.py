@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import accumulate, pairwise
 
 import torch
@@ -92,6 +93,11 @@ class Columns:
 
 def find_columns(tables: Sequence[Groups]) -> Columns:
     """Return the columns of weights of the same inputs, by the groups of each, that take the least memory."""
+    return _find_columns(tuple(tables))
+
+
+@lru_cache(64)  # the experts of a layer have the same groups
+def _find_columns(tables: tuple[Groups, ...]) -> Columns:
     spans = tuple(_spans(tables))
     zeros = any(bits > 6 for table in tables for bits, _ in table)
     found = [Columns(RecordForm("int4", size, torch.float16, zeros), spans) for size in _SIZES]

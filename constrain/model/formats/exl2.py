@@ -49,11 +49,17 @@ class EXL2(StoredWeight):
 
     def memory_together(self, others: Sequence[StoredWeight], device: torch.device) -> int:
         """See :class:`StoredWeight`; as :class:`~constrain.kernels.InterleavedWeight` are joined for a GPU."""
-        same = [self, *(other for other in others if isinstance(other, EXL2) and self._has_order_of(other))]
-        tables, outputs = [each._groups for each in same], [each.shape[0] for each in same]
-        if device.type == "cpu" or len(same) <= len(others) or not share_columns(tables, outputs):
-            return super().memory_together(others, device)
-        return find_columns(tables).size(sum(outputs))
+        if device.type == "cpu" or not self.joins(others):
+            return sum(each.memory(each.shape[0], device) for each in (self, *others))
+        same = [self, *(other for other in others if isinstance(other, EXL2))]
+        return find_columns([each._groups for each in same]).size(sum(each.shape[0] for each in same))
+
+    def joins(self, others: Sequence[StoredWeight]) -> bool:
+        """See :class:`StoredWeight`."""
+        same = [self, *(other for other in others if isinstance(other, EXL2))]
+        if len(same) <= len(others) or not super().joins(others):
+            return False
+        return share_columns([each._groups for each in same], [each.shape[0] for each in same])
 
     def packed(self) -> PackedWeight:
         """See :class:`StoredWeight`."""
@@ -101,9 +107,6 @@ class EXL2(StoredWeight):
     def _scales(self) -> torch.Tensor:
         roots = unpack_bits(self._stored("q_scale"), 4).half() + 1
         return roots.square() * (self._finite("q_scale_max") / 256).unsqueeze(1)
-
-    def _has_order_of(self, other: EXL2) -> bool:
-        return torch.equal(self._order(), other._order())
 
     def _order(self) -> torch.Tensor:
         places = self._stored("q_invperm").long() & 0xFFFFFFFF

@@ -126,10 +126,6 @@ class GPTQ(_Columns):
         return outputs, words * WORD // self.bits
 
     @property
-    def has_order(self) -> bool:
-        return self._order() is not None
-
-    @property
     def order_bytes(self) -> int:
         return 8 * self.shape[1] if self.settings is not None and self.settings.ordered else 0
 

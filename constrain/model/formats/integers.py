@@ -120,10 +120,6 @@ class PackedIntegers(_Integers):
         )
 
     @property
-    def has_order(self) -> bool:
-        return self._order() is not None
-
-    @property
     def order_bytes(self) -> int:
         return 8 * self.shape[1] if "weight_g_idx" in self.parts else 0
 

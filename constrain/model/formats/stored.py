@@ -86,7 +86,7 @@ class StoredWeight(ABC):
         Raises:
             WeightsError: the order cannot be.
         """
-        return False
+        return self._order() is not None
 
     @property
     def order_bytes(self) -> int:
@@ -110,7 +110,18 @@ class StoredWeight(ABC):
 
     def memory_together(self, others: Sequence[StoredWeight], device: torch.device) -> int:
         """Bytes in memory of this weight and of ``others``, which have the same inputs and are loaded as one weight."""
-        return sum(each.memory(each.shape[0], device) for each in (self, *others))
+        apart = sum(each.memory(each.shape[0], device) for each in (self, *others))
+        # On a GPU, an order takes half the memory.
+        joined = device.type != "cpu" and self.joins(others)
+        return apart - sum(each.order_bytes // 2 for each in others) if joined else apart
+
+    def joins(self, others: Sequence[StoredWeight]) -> bool:
+        """Whether a GPU multiplies by this weight and ``others``, which have the same inputs, as by one weight."""
+        order = self._order()
+        found = [each._order() for each in others]
+        if order is None:
+            return all(other is None for other in found)
+        return all(other is not None and torch.equal(order, other) for other in found)
 
     def fill(self, target: torch.Tensor) -> None:
         """Read the weight, dequantise it on the device of ``target``, and fill that with its first rows.
@@ -145,6 +156,14 @@ class StoredWeight(ABC):
                 f"for {[*shape]}"
             )
         self._check_parts()
+
+    def _order(self) -> torch.Tensor | None:
+        """Read the inputs in the order in which they are stored; ``None`` if that is their own.
+
+        Raises:
+            WeightsError: the order cannot be.
+        """
+        return None
 
     @abstractmethod
     def _check_parts(self) -> None:

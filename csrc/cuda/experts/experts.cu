@@ -27,6 +27,14 @@ void check_records(const PackedWeight& weight, int64_t outputs, int inputs) {
   require(weight.outputs == outputs && weight.inputs == inputs, kName, "weights of another shape");
 }
 
+// Gathers the inputs of `weight` for each pick from rows of tokens or, `of_picks`, of picks.
+void gather(const PackedExpertMlp& p, const void* x, int64_t x_stride, bool of_picks, const int* order,
+            const PackedWeight& weight, cudaStream_t stream) {
+  gather_picks(PickGather{x, p.mlp.experts, order, p.gathered, x_stride, of_picks, p.mlp.rows, p.mlp.chosen,
+                          weight.inputs, p.mlp.type},
+               stream);
+}
+
 PackedExpertKernels kernels_of(Codes codes) {
   switch (codes) {
     case Codes::int4:
@@ -59,10 +67,19 @@ void packed_expert_mlp(const PackedExpertMlp& p, cudaStream_t stream) {
   check(p.mlp, kMaxPackedExpertRows);
   const int64_t count = p.mlp.count;
   require(p.mlp.size % kPackedTile == 0 && p.mlp.width % kPackedTile == 0, kName, "sizes must be multiples of 16");
-  check_records(p.gate_up, count * 2 * p.mlp.width, p.mlp.size);
-  check_records(p.down, count * p.mlp.size, p.mlp.width);
-  kernels_of(p.gate_up.shape.codes).gate_up(p, stream);
-  kernels_of(p.down.shape.codes).down(p, stream);
+  check_records(p.gate_up, count * 2 * p.mlp.width, p.gate_up_order ? p.gate_up.inputs : p.mlp.size);
+  check_records(p.down, count * p.mlp.size, p.down_order ? p.down.inputs : p.mlp.width);
+  PackedExpertMlp given = p;
+  if (p.gate_up_order) {
+    gather(p, p.mlp.x, p.mlp.x_stride, false, p.gate_up_order, p.gate_up, stream);
+    given.mlp.x = p.gathered, given.mlp.x_stride = p.gate_up.inputs;
+  }
+  kernels_of(p.gate_up.shape.codes).gate_up(given, stream);
+  if (p.down_order) {
+    gather(p, p.mlp.inner, p.mlp.width, true, p.down_order, p.down, stream);
+    given.mlp.inner = p.gathered;
+  }
+  kernels_of(p.down.shape.codes).down(given, stream);
 }
 
 }  // namespace constrain::cuda

@@ -70,10 +70,31 @@ struct ExpertMlp {
 
 // The same with packed weights of all experts, (count * 2 * width, size) and (count * size, width), in place of
 // `mlp.gate_up` and `mlp.down`. Size and width are multiples of kPackedTile.
+//
+// Where a weight has an order, (count, columns), its inputs are columns, multiples of 8, and each expert multiplies
+// x[order[expert]] instead of x. `gathered` is scratch memory for these, (rows * chosen, the larger number of columns).
 struct PackedExpertMlp {
   ExpertMlp mlp;
   PackedWeight gate_up;
   PackedWeight down;
+  const int* gate_up_order;
+  const int* down_order;
+  void* gathered;
+};
+
+// out[pick] = x[row][order[expert]] for each pick, which are in the order of ChosenExperts; `of_picks`: x has a row for
+// each pick, too.
+struct PickGather {
+  const void* x;
+  const int64_t* experts;
+  const int* order;
+  void* out;
+  int64_t x_stride;
+  bool of_picks;
+  int rows;
+  int chosen;
+  int columns;
+  FloatType type;
 };
 
 // All throw std::invalid_argument where the arguments cannot be right, std::runtime_error where CUDA refuses the
@@ -81,6 +102,7 @@ struct PackedExpertMlp {
 void route(const Routing& p, cudaStream_t stream);
 void expert_mlp(const ExpertMlp& p, cudaStream_t stream);
 void packed_expert_mlp(const PackedExpertMlp& p, cudaStream_t stream);
+void gather_picks(const PickGather& p, cudaStream_t stream);
 
 // The two parts of `expert_mlp`: x to inner, and inner to out.
 void multiply_gate_up(const ExpertMlp& p, cudaStream_t stream);

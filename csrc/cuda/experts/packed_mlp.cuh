@@ -30,8 +30,9 @@ __global__ void __launch_bounds__(kProductThreads, packed_blocks(kGroups)) packe
   const int tiles = p.mlp.width / kPackedTile;
   for (int item = blockIdx.x; item < chosen.count() * tiles; item += gridDim.x) {
     const int place = item / tiles, tile = item % tiles;
-    const PackedExpertSpan span{p.mlp.x, p.mlp.x_stride, p.gate_up, 2 * tiles, tile, place, place + 1};
-    PackedExpertTiles<T, Format, 2, kGroups, false> product(chosen, span, rings);
+    const bool of_picks = p.gate_up_order;
+    const PackedExpertSpan span{p.mlp.x, p.mlp.x_stride, of_picks, p.gate_up, 2 * tiles, tile, place, place + 1};
+    PackedExpertTiles<T, Format, 2, kGroups> product(chosen, span, rings);
     product.prefetch();
     product.run();
     write_inner<T, kGroups>(p.mlp, chosen, product.store(), place, tile * kPackedTile);
@@ -47,8 +48,8 @@ __global__ void __launch_bounds__(kProductThreads, packed_blocks(kGroups)) packe
   chosen.find(p.mlp);
   const int tiles = p.mlp.size / kPackedTile, tile = blockIdx.x;
   const ExpertShare share(chosen.count());
-  const PackedExpertSpan span{p.mlp.inner, p.mlp.width, p.down, tiles, tile, share.begin, share.end};
-  PackedExpertTiles<T, Format, 1, kGroups, true> product(chosen, span, rings);
+  const PackedExpertSpan span{p.mlp.inner, p.down.inputs, true, p.down, tiles, tile, share.begin, share.end};
+  PackedExpertTiles<T, Format, 1, kGroups> product(chosen, span, rings);
   product.prefetch();
   wait_for_predecessor();
   release_successor();
@@ -89,7 +90,7 @@ void launch_packed_gate_up(const PackedExpertMlp& p, cudaStream_t stream) {
   with_half_type(p.mlp.type, kPackedExpertName, [&](auto element) {
     with_expert_groups<Kind>(p.gate_up.shape, [&](auto format) {
       with_packed_groups(p.mlp.rows, [&](auto groups) {
-        using Product = PackedExpertTiles<decltype(element), decltype(format), 2, groups, false>;
+        using Product = PackedExpertTiles<decltype(element), decltype(format), 2, groups>;
         const auto blocks = static_cast<unsigned>(std::min(tiles, room * packed_blocks(groups)));
         launch(kPackedExpertName, packed_gate_up<decltype(element), decltype(format), groups>,
                {dim3(blocks), kProductThreads, Product::shared_bytes(p.gate_up.shape)}, stream, p);
@@ -103,7 +104,7 @@ void launch_packed_down(const PackedExpertMlp& p, cudaStream_t stream) {
   with_half_type(p.mlp.type, kPackedExpertName, [&](auto element) {
     with_expert_groups<Kind>(p.down.shape, [&](auto format) {
       with_packed_groups(p.mlp.rows, [&](auto groups) {
-        using Product = PackedExpertTiles<decltype(element), decltype(format), 1, groups, true>;
+        using Product = PackedExpertTiles<decltype(element), decltype(format), 1, groups>;
         launch(kPackedExpertName, packed_down<decltype(element), decltype(format), groups>,
                shape_of_down(kPackedExpertName, p.mlp, packed_blocks(groups), Product::shared_bytes(p.down.shape)),
                stream, p);

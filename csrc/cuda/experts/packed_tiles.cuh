@@ -14,11 +14,12 @@
 
 namespace constrain::cuda {
 
-// Operands of a block: `x`, with a row for each token or for each pick, and a tile of each of the one or two matrices
-// of each expert that is listed from `begin` to `end`. An expert has `expert_tiles` tiles of `weight`.
+// Operands of a block: `x`, with a row for each token or, `of_picks`, for each pick, and a tile of each of the one or
+// two matrices of each expert that is listed from `begin` to `end`. An expert has `expert_tiles` tiles of `weight`.
 struct PackedExpertSpan {
   const void* x;
   int64_t x_stride;
+  bool of_picks;
   PackedWeight weight;
   int expert_tiles;
   int tile;
@@ -26,7 +27,7 @@ struct PackedExpertSpan {
   int end;
 };
 
-template <typename T, typename Format, int kMatrices, int kGroups, bool kPicks>
+template <typename T, typename Format, int kMatrices, int kGroups>
 class PackedExpertTiles {
  public:
   using Sums = ExpertSums<kMatrices, kGroups>;
@@ -122,7 +123,7 @@ class PackedExpertTiles {
     for (int n = 0; n < kGroups; ++n) {
       const int row = n * kRowGroup + group_;
       chosen[n] = rows >> row & 1;
-      const int64_t number = kPicks && chosen[n] ? chosen_.pick(read_.place, rows, row) : chosen[n] ? row : 0;
+      const int64_t number = span_.of_picks && chosen[n] ? chosen_.pick(read_.place, rows, row) : chosen[n] ? row : 0;
       from[n] = static_cast<const T*>(span_.x) + number * span_.x_stride + read_.span * kPackedSpan + member_ * 8;
     }
     const int left = span_.weight.inputs - read_.span * kPackedSpan - member_ * 8;
