@@ -20,6 +20,7 @@ from constrain.kernels.penalties import PenaltyParameters, PenaltyScratch, penal
 from constrain.kernels.philox import philox_uniform
 from constrain.kernels.repetition import DryTensors, apply_dry
 from constrain.kernels.rotary import rotate
+from constrain.kernels.router import route_normed
 from constrain.kernels.routing import ExpertChoice, Routing, Scoring, route
 from constrain.kernels.sampling import sample
 from constrain.kernels.sampling_tensors import GREEDY_TEMPERATURE, SamplingTensors, TopTokens
@@ -138,6 +139,7 @@ __all__ = [
     "rms_norm",
     "rotate",
     "route",
+    "route_normed",
     "sample",
     "scaled_form",
     "soft_cap",

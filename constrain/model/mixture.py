@@ -22,6 +22,7 @@ from constrain.kernels import (
     gated_activation,
     multiplies_packed,
     route,
+    route_normed,
     stacks,
     weighted_sum,
 )
@@ -248,6 +249,11 @@ class Mixture(HalfLayer):
 
     def _route(self, x: torch.Tensor, context: ForwardContext) -> tuple[torch.Tensor, ExpertChoice]:
         """Return the normalised rows, and the experts of each."""
+        if self.router.update(context) is None:
+            router = self.router
+            return route_normed(
+                x.flatten(0, 1), self.norm.fused, router.weight, router.bias, self.routing, self.correction
+            )
         rows = self.norm.forward(x, context).flatten(0, 1)
         return rows, route(self.router.forward(rows, context), self.routing, self.correction)
 

@@ -6,6 +6,7 @@
 
 #include "bindings/cuda.h"
 #include "cuda/experts/experts.cuh"
+#include "cuda/experts/router.cuh"
 #include "cuda/packed/packed.cuh"
 
 namespace py = pybind11;
@@ -52,6 +53,8 @@ ExpertMlp experts_of(Address x, Address experts, Address weights, Address gate_u
 void bind_experts(py::module_& m) {
   m.attr("MAX_EXPERTS") = kMaxExperts;
   m.attr("MAX_CHOSEN_EXPERTS") = kMaxChosen;
+  m.attr("MAX_ROUTED_ROWS") = kMaxProductRows;
+  m.attr("MAX_ROUTED_EXPERTS") = kMostRouted;
   m.attr("MAX_EXPERT_ROWS") = kMaxExpertRows;
   m.attr("MAX_PACKED_EXPERT_ROWS") = kMaxPackedExpertRows;
   m.def(
@@ -66,6 +69,31 @@ void bind_experts(py::module_& m) {
       py::kw_only(), arg("logits"), arg("correction"), arg("experts"), arg("weights"), arg("stride"), arg("rows"),
       arg("count"), arg("chosen"), arg("scoring"), arg("normalised"), arg("scale"), arg("dtype"), arg("stream"),
       "Queue the choice of experts for each row.");
+  m.def(
+      "route_normed",
+      [](Address x, Address norm_weight, Address weight, Address bias, Address correction, Address normed,
+         Address experts, Address weights, int64_t x_stride, int rows, int width, int count, int chosen,
+         const std::string& score, bool normalised, float scale, float eps, Address stream) {
+        const Routing routing{nullptr,
+                              pointer<const float>(correction),
+                              pointer<int64_t>(experts),
+                              pointer<float>(weights),
+                              0,
+                              rows,
+                              count,
+                              chosen,
+                              scoring(score),
+                              normalised,
+                              scale,
+                              FloatType::bfloat16};
+        route_normed(
+            Router{routing, data(x), data(norm_weight), data(weight), data(bias), data(normed), x_stride, width, eps},
+            stream_of(stream));
+      },
+      py::kw_only(), arg("x"), arg("norm_weight"), arg("weight"), arg("bias"), arg("correction"), arg("normed"),
+      arg("experts"), arg("weights"), arg("x_stride"), arg("rows"), arg("width"), arg("count"), arg("chosen"),
+      arg("scoring"), arg("normalised"), arg("scale"), arg("eps"), arg("stream"),
+      "Queue the norm of rows of bfloat16, and the choice of experts by the logits of a router for each.");
   m.def(
       "expert_mlp",
       [](Address x, Address experts, Address weights, Address gate_up, Address gate_up_bias, Address down,

@@ -59,6 +59,7 @@ from constrain.kernels import (
     philox_uniform,
     rms_norm,
     route,
+    route_normed,
     sample,
     stacks,
 )
@@ -161,6 +162,10 @@ def experts() -> None:
             expert_mlp(x, choice, ExpertMLP(gate_up, down, Activation.SILU))
             choice = route(logits, Routing(chosen, Scoring.SIGMOID), torch.randn(count))
             expert_mlp(x, choice, ExpertMLP(gate_up, down, Activation.CLAMPED_SWIGLU, *biases), x)
+    for rows, (count, chosen) in product((1, 8), ((8, 2), (128, 6))):
+        x, weight, factor = torch.randn(rows, 136), torch.randn(count, 136), torch.randn(136)
+        norm = RowNorm(factor.bfloat16(), 1e-5)
+        route_normed(x.bfloat16(), norm, weight.bfloat16(), torch.randn(count).bfloat16(), Routing(chosen))
 
 
 def packed_experts() -> None:

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from constrain import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Config, ExLlamaV2Tokenizer
 from constrain.generator import ExLlamaV2DynamicGenerator, ExLlamaV2Sampler
-from constrain.model import mixture
+from constrain.kernels import router
 
 TOKENS, PROMPTS = 24, 16
 # Differences of logits, of tokens or of experts, up to which rounding to 16 bits may change a choice.
@@ -57,9 +57,9 @@ def clear_tokens(model: ExLlamaV2, tokens: list[int], prompt: int, monkeypatch: 
         margins.append(best[:, -2] - best[:, -1])
         return route(logits, routing, correction)
 
-    route = mixture.route
+    route = router.route
     with monkeypatch.context() as patch:
-        patch.setattr(mixture, "route", observed)
+        patch.setattr(router, "route", observed)
         logits = model.forward(torch.tensor([tokens]))[0]
     best = logits.topk(2).values
     clear = torch.stack(margins).min(dim=0).values > MARGIN

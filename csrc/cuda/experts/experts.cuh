@@ -102,6 +102,10 @@ struct PickGather {
 void route(const Routing& p, cudaStream_t stream);
 void expert_mlp(const ExpertMlp& p, cudaStream_t stream);
 void packed_expert_mlp(const PackedExpertMlp& p, cudaStream_t stream);
+
+// Checks all of a choice but its logits; there may be `most` experts.
+void check_routing(const Routing& p, int most, const char* name);
+
 void gather_picks(const PickGather& p, cudaStream_t stream);
 
 // The two parts of `expert_mlp`: x to inner, and inner to out.
