@@ -19,6 +19,7 @@ class ChosenExperts {
  public:
   // To be called by all threads of a block, of at least a warp. Reads `experts`, `rows`, `chosen` and `count`.
   __device__ __forceinline__ void find(const ExpertMlp& p) {
+    if (p.rows == 1) return find_of_row(p);
     for (int i = threadIdx.x; i < p.count; i += blockDim.x) rows_[i] = 0;
     __syncthreads();
     // Not from the L1 cache, which may be older than the choice where a kernel has not waited for its predecessor.
@@ -41,6 +42,23 @@ class ChosenExperts {
   }
 
  private:
+  // The same for one row, whose experts differ: the place of each is the number of those before it.
+  __device__ __forceinline__ void find_of_row(const ExpertMlp& p) {
+    const int lane = threadIdx.x;
+    if (lane < kWarp) {
+      const int expert = lane < p.chosen ? static_cast<int>(__ldcg(p.experts + lane)) : INT32_MAX;
+      int place = 0;
+      for (int other = 0; other < p.chosen; ++other) place += __shfl_sync(kAllLanes, expert, other) < expert;
+      if (lane < p.chosen) {
+        rows_[expert] = 1;
+        experts_[place] = static_cast<uint16_t>(expert);
+        first_picks_[place] = static_cast<uint16_t>(place);
+      }
+      if (lane == 0) count_ = p.chosen;
+    }
+    __syncthreads();
+  }
+
   // Lists the chosen experts and the first pick of each, with one sum for both: that of picks in the lower 16 bits.
   __device__ __forceinline__ void list(int count) {
     static_assert(kMaxPackedExpertRows * kMaxChosen < 1 << 16);

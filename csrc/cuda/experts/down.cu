@@ -35,9 +35,8 @@ __global__ void __launch_bounds__(kProductThreads, blocks_at_once(kGroups)) expe
 void multiply_down(const ExpertMlp& p, cudaStream_t stream) {
   with_half_type(p.type, kName, [&](auto element) {
     with_row_groups(p.rows, [&](auto groups) {
-      // The blocks of one row have room beside those of the preceding kernel, and read most of their weights meanwhile.
-      const int resident = p.rows == 1 ? 1 : blocks_at_once(groups);
-      launch(kName, expert_down<decltype(element), groups>, shape_of_down(kName, p, resident, kRingBytes), stream, p);
+      launch(kName, expert_down<decltype(element), groups>, shape_of_down(kName, p, blocks_at_once(groups), kRingBytes),
+             stream, p);
     });
   });
 }

@@ -107,10 +107,12 @@ struct ExpertShare {
 };
 
 // The launch of `down`: a cluster for each 16 outputs, with at most one block per chosen expert, and no more blocks
-// than fit on the device at once, `resident` on a multiprocessor.
+// than fit on the device at once, `resident` on a multiprocessor. More than two for one row would begin too late: the
+// preceding kernel has most of the room.
 inline LaunchShape shape_of_down(const char* name, const ExpertMlp& p, int resident, size_t shared_bytes) {
   const int tiles = (p.size + kTile - 1) / kTile, most = std::min(p.count, p.rows * p.chosen);
-  const int room = device_attribute(cudaDevAttrMultiProcessorCount, name) * resident;
+  const int each = p.rows == 1 ? std::min(resident, 2) : resident;
+  const int room = device_attribute(cudaDevAttrMultiProcessorCount, name) * each;
   const bool clusters = device_attribute(cudaDevAttrComputeCapabilityMajor, name) >= 9;
   const unsigned splits = clusters ? std::clamp(room / tiles, 1, std::min(most, kMostClusterBlocks)) : 1;
   LaunchShape shape{dim3(tiles, splits), kProductThreads, shared_bytes};
