@@ -88,7 +88,7 @@ BudgetedMasks::BudgetedMasks(const CompiledGrammar& grammar)
       walk_(grammar, scratch_, true),
       completions_(grammar, walk_.store(), walk_.registers()),
       stepper_(grammar, walk_.store(), walk_.registers()),
-      counted_(grammar, stepper_),
+      counted_(grammar, stepper_, walk_.registers()),
       bounds_(grammar),
       start_(walk_.store().make(StackTop{grammar.start(), 0, nullptr})),
       one_for_each_byte_(grammar.bytes_bound_tokens()) {
@@ -607,7 +607,8 @@ bool BudgetedMasks::admits(std::span<const StackTop> tops, const Configuration* 
   if (work() > most_work_) throw WalkedEnough();
   if (tops.size() > 1 || tops.front() != last_) {
     tops_.assign(tops.begin(), tops.end());
-    last_after_ = all ? all : walk_.store().make(tops_);
+    for (StackTop& top : tops_) top.reg = grammar_.ending(top.state, top.reg, walk_.registers());
+    last_after_ = all && std::ranges::equal(tops, tops_) ? all : walk_.store().make(tops_);
     last_need_ = bound(*last_after_);
     last_ = tops.size() == 1 ? std::optional(tops.front()) : std::nullopt;
   }

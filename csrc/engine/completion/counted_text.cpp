@@ -32,7 +32,9 @@ std::optional<CountedText> CountedTextFinder::from(const StackTop& top) {
 std::optional<StackTop> CountedTextFinder::step(const StackTop& top, uint8_t byte) {
   tops_.clear();
   stepper_.step(top, byte, tops_);
-  return tops_.size() == 1 ? std::optional(tops_.front()) : std::nullopt;
+  if (tops_.size() != 1) return std::nullopt;
+  tops_.front().reg = grammar_.ending(tops_.front().state, tops_.front().reg, registers_);
+  return tops_.front();
 }
 
 /// The successor on most ASCII characters, and these.

@@ -24,7 +24,8 @@ struct CountedText {
 /// Finds the counted text of a stack top by steps over all characters; none if the class is small.
 class CountedTextFinder {
  public:
-  CountedTextFinder(const ParseTable& grammar, Stepper& stepper) : grammar_(grammar), stepper_(stepper) {}
+  CountedTextFinder(const ParseTable& grammar, Stepper& stepper, Registers& registers)
+      : grammar_(grammar), stepper_(stepper), registers_(registers) {}
 
   std::optional<CountedText> from(const StackTop& top);
 
@@ -41,6 +42,7 @@ class CountedTextFinder {
 
   const ParseTable& grammar_;
   Stepper& stepper_;
+  Registers& registers_;
   std::vector<StackTop> tops_;
 };
 

@@ -178,6 +178,11 @@ const Configuration* ParseTable::make_call(StateId& state, Reg& reg, Registers& 
   return call->inside;
 }
 
+Reg ParseTable::ending(StateId state, Reg reg, Registers& registers) const {
+  const Slot& slot = this->slot(state);
+  return slot.rule ? slot.rule->completion_hints().ending(slot.local, reg, registers) : reg;
+}
+
 uint64_t ParseTable::max_growth(StateId state, Reg reg) const {
   const Slot& slot = this->slot(state);
   if (!slot.rule) return kInfinite;

@@ -113,6 +113,9 @@ class ParseTable {
   /// Calls CompletionHints::as_call of a frame: replaces it by one that waits, and returns what it calls; null if none.
   const Configuration* make_call(StateId& state, Reg& reg, Registers& registers) const;
 
+  /// Calls CompletionHints::ending of a frame.
+  Reg ending(StateId state, Reg reg, Registers& registers) const;
+
   /// Calls CompletionHints::likely_bytes of a frame.
   ByteSet likely_bytes(StateId state, Reg reg) const;
 

@@ -114,6 +114,9 @@ class CompletionHints {
   /// The frame as a call, while only completions matter; none if what it embeds makes a difference to it. Thread-safe.
   virtual std::optional<Call> as_call(Local /*state*/, Reg /*reg*/, Registers& /*registers*/) const { return {}; }
 
+  /// A register that has the same shortest completions, and stands for all that have. Thread-safe.
+  virtual Reg ending(Local /*state*/, Reg reg, Registers& /*registers*/) const { return reg; }
+
   /// Most bytes, beyond a shortest completion, within which texts of the rule end that have more different values than
   /// RuleBounds::kItems, or all the values there are. Holds wherever the text stands.
   virtual uint64_t max_to_differ(RuleBounds& bounds);

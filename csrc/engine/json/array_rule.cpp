@@ -373,6 +373,12 @@ std::optional<CompletionHints::Call> ArrayRule::as_call(Local state, Reg reg, Re
   return Call{item, encode(Phase::after, 0, static_cast<uint32_t>(state >> 32)), pack(at, registers)};
 }
 
+Reg ArrayRule::ending(Local state, Reg reg, Registers& registers) const {
+  if (static_cast<Phase>(state & 0xF) != Phase::inside) return reg;
+  Tallied at = unpack(reg);
+  return is_last(at) && distinct_->forget(at.items, registers) ? pack(at, registers) : reg;
+}
+
 WildcardRegion ArrayRule::wildcard_region(Local state, Reg reg) {
   return static_cast<Phase>(state & 0xF) == Phase::inside ? distinct_->wildcard_region(unpack(reg).items)
                                                           : WildcardRegion();

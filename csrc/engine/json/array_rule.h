@@ -38,6 +38,7 @@ class ArrayRule final : public Rule, private MaskHints, private CompletionHints 
     return distinct_ ? distinct_->embedded(unpack(reg).items) : nullptr;
   }
   std::optional<Call> as_call(Local state, Reg reg, Registers& registers) const override;
+  Reg ending(Local state, Reg reg, Registers& registers) const override;
   uint64_t max_to_differ(RuleBounds& bounds) override;
   uint64_t count_values(Local state, Reg reg, const ParseTable& grammar) override;
   std::vector<RuleId> callees() const override;

@@ -261,11 +261,15 @@ bool DistinctItems::is_scalar(const Items& items) const {
          });
 }
 
+/// True if completions depend on nothing but how the item may end.
+bool DistinctItems::differs(const Items& items, const Registers& registers) {
+  const bool by_end = registers.only_endings && registers.nesting == 0;
+  return by_end && items.rivals == Rivals::none && text_length(items) <= kBoundedLength;
+}
+
 /// Texts of scalars are kept: many tokens end one and begin the next.
 bool DistinctItems::forgettable(const Items& items, const Registers& registers) const {
-  const bool by_end = registers.only_endings && registers.nesting == 0;
-  if (!by_end || items.rivals != Rivals::none || text_length(items) > kBoundedLength) return false;
-  return !is_scalar(items);
+  return differs(items, registers) && !is_scalar(items);
 }
 
 void DistinctItems::forget(Items& items) {
@@ -445,6 +449,14 @@ const Configuration* DistinctItems::release(Reg& reg, Registers& registers) cons
   forget(items);
   reg = pack(items, registers);
   return item;
+}
+
+bool DistinctItems::forget(Reg& reg, Registers& registers) const {
+  Items items = unpack(reg);
+  if (!differs(items, registers)) return false;
+  forget(items);
+  reg = pack(items, registers);
+  return true;
 }
 
 std::optional<const Configuration*> DistinctItems::embedded(Reg reg) const {

@@ -61,6 +61,9 @@ class DistinctItems {
   /// matter; null if it does.
   const Configuration* release(Reg& items, Registers& registers) const;
 
+  /// Forgets everything but how the last item may end, if the array depends on nothing else; false if it does.
+  bool forget(Reg& items, Registers& registers) const;
+
   /// See CompletionHints::max_growth; for the last item.
   uint64_t max_growth(Reg items) const;
 
@@ -144,6 +147,7 @@ class DistinctItems {
   static constexpr Reg kForgotten = 1;
   bool stays_in_text(const Items& items, uint8_t byte) const;
   bool is_scalar(const Items& items) const;
+  static bool differs(const Items& items, const Registers& registers);
   bool forgettable(const Items& items, const Registers& registers) const;
   static void forget(Items& items);
 
