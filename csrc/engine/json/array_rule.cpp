@@ -177,7 +177,7 @@ bool ArrayRule::apply_tallied(Guard guard, uint8_t byte, Reg& reg, Registers& re
     return true;
   }
   if (guard & kInside) {
-    if (!distinct_->step(at.items, byte, registers.only_endings && is_last(at), registers)) return false;
+    if (!distinct_->step(at.items, byte, registers)) return false;
     reg = pack(at, registers);
     return true;
   }

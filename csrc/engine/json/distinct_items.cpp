@@ -219,12 +219,9 @@ bool DistinctItems::begin(Reg& reg, RuleId rule, uint8_t byte, Registers& regist
   return true;
 }
 
-bool DistinctItems::step(Reg& reg, uint8_t byte, bool last, Registers& registers) const {
+bool DistinctItems::step(Reg& reg, uint8_t byte, Registers& registers) const {
   Items items = unpack(reg);
-  const bool ends = last && registers.nesting == 0;
-  const bool in_text = ends && items.text != kForgotten && !is_scalar(items) && stays_in_text(items, byte);
   if (!follow(items, items.item->tops(), byte, registers)) return false;
-  if (in_text && forgettable(items, registers)) forget(items);
   reg = pack(items, registers);
   return true;
 }
@@ -243,14 +240,6 @@ bool DistinctItems::follow(Items& items, std::span<const StackTop> tops, uint8_t
     items.text = registers.make(std::array<uint64_t, 3>{items.text, byte, text_length(items) + 1});
   if (registers.searching && items.rivals != Rivals::none) items.rivals = Rivals::unwatched;
   return is_viable(items, registers);
-}
-
-/// True if the byte belongs to the wildcard region of the item. What follows a value, such as a comma, does not.
-bool DistinctItems::stays_in_text(const Items& items, uint8_t byte) const {
-  if (items.item->count != 1) return false;
-  const StackTop& top = items.item->tops().front();
-  const CharacterClass within = grammar_->wildcard_region(top.state, top.reg).characters;
-  return byte < 0x80 ? within.ascii.has(byte) : within.beyond_ascii;
 }
 
 /// True if some parse of the item is a scalar under way.

@@ -38,9 +38,8 @@ class DistinctItems {
   /// Starts an item, a value of `rule`, with its first byte.
   bool begin(Reg& items, RuleId rule, uint8_t byte, Registers& registers) const;
 
-  /// Advances the item by a byte. If the array needs no item after it, and only completions matter (`last`), a text
-  /// that makes no difference to its item any more is forgotten.
-  bool step(Reg& items, uint8_t byte, bool last, Registers& registers) const;
+  /// Advances the item by a byte.
+  bool step(Reg& items, uint8_t byte, Registers& registers) const;
 
   /// True if the item is complete and differs from those before it.
   bool may_end(Reg items, Registers& registers) const;
@@ -145,7 +144,6 @@ class DistinctItems {
 
   /// Stands for the text of an item, and for all values before it, where none of them makes a difference.
   static constexpr Reg kForgotten = 1;
-  bool stays_in_text(const Items& items, uint8_t byte) const;
   bool is_scalar(const Items& items) const;
   static bool differs(const Items& items, const Registers& registers);
   bool forgettable(const Items& items, const Registers& registers) const;

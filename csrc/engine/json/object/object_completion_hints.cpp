@@ -177,6 +177,15 @@ uint64_t ObjectCompletionHints::max_to_differ(RuleBounds& bounds) {
   return all;
 }
 
+/// Before a member that is missing, or the end, it matters only which are missing.
+Reg ObjectCompletionHints::ending(Local state, Reg reg, Registers& registers) const {
+  const ObjectPosition::Phase phase = ObjectPosition::of(state).phase;
+  const bool begins = phase == ObjectPosition::next || phase == ObjectPosition::comma_before;
+  const bool between = begins || phase == ObjectPosition::after || phase == ObjectPosition::colon_before ||
+                       phase == ObjectPosition::colon;
+  return between ? state_.ending(reg, begins, registers) : reg;
+}
+
 /// Required names, else optional ones; no white space.
 ByteSet ObjectCompletionHints::likely_bytes(Local state, Reg reg) {
   ByteSet bytes;

@@ -20,6 +20,7 @@ class ObjectCompletionHints final : public CompletionHints {
   uint64_t max_remaining(RuleBounds& bounds) override;
   Outlay max_outlay(Local state, Reg reg, uint64_t now, RuleBounds& bounds) override;
   uint64_t max_to_differ(RuleBounds& bounds) override;
+  Reg ending(Local state, Reg reg, Registers& registers) const override;
 
  private:
   using Members = ObjectMembers;

@@ -142,6 +142,30 @@ Reg ObjectState::resolved(Reg reg, Registers& registers) const {
   return members;
 }
 
+Reg ObjectState::ending(Reg reg, bool one, Registers& registers) const {
+  if (!shape_.is_plain || shape_.spec.max != kInfinite || !registers.only_endings) return reg;
+  const bool begun = reg && Registers::words(reg)[0] == kBegun;
+  const auto members = members_of(reg);
+  std::vector<uint64_t> words =
+      begun ? resolve_begun(Registers::words(reg)) : std::vector(members.begin(), members.end());
+  if (words[kCount] + words[kMissing] < std::max<uint64_t>(shape_.spec.min, 1) || (one && words[kMissing] == 0))
+    return reg;
+  words[kCount] = std::max<uint64_t>(shape_.spec.min, 1);
+  words[kNext] = words[kOthers] = words[kUsed] = words[kOutlined] = words[kFlags] = 0;
+  const std::span<uint64_t> seen = std::span(words).subspan(kSets, shape_.names_words());
+  const std::span<uint64_t> open = std::span(words).subspan(kSets + seen.size(), seen.size());
+  std::ranges::fill(open, 0);
+  for (size_t word = 0; word < seen.size(); ++word) {
+    seen[word] |= ~shape_.required[word];
+    for (uint64_t left = ~seen[word]; left; left &= left - 1) {
+      const uint32_t at = shape_.place[64 * word + static_cast<size_t>(std::countr_zero(left))];
+      open[at / 64] |= uint64_t{1} << (at % 64);
+    }
+  }
+  words[kFlags] = flags(words);
+  return registers.make(words);
+}
+
 ObjectState::Outlook ObjectState::outlook(const Members& members) const {
   Outlook out;
   out.needed = shape_.needed(members.seen);

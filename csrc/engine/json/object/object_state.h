@@ -72,6 +72,8 @@ class ObjectState {
   std::span<const uint64_t> members_of(Reg reg) const;
   /// Converts any register to one with a resolved block.
   Reg resolved(Reg reg, Registers& registers) const;
+  /// The register of an object with all members but those that are missing, if only these are needed; `one` more is.
+  Reg ending(Reg reg, bool one, Registers& registers) const;
   /// The text of the key being written.
   static Reg key_text(Reg reg) {
     return reg && Registers::words(reg)[0] == kSpelling ? Registers::words(reg)[kKey] : 0;
