@@ -405,6 +405,13 @@ def test_texts_of_items_that_must_differ_take_little_work(budget: int, wide_voca
 
 NAMED = {"type": "object", "required": ["abcd", "abef"], "additionalProperties": {"type": "integer"}}
 MANY = {"anyOf": [NAMED, {"type": "object", "required": ["ac"]}, {"type": "array"}]}
+#: Each of many optional members has all the required ones still before it.
+OPTIONAL = {
+    "type": "object",
+    "required": [letter * 40 for letter in "abcdef"],
+    "properties": {letter * length: {"type": "integer"} for letter in "abcdefxyz" for length in (2, 3, 5, 9, 40)},
+    "additionalProperties": False,
+}
 
 
 @pytest.mark.parametrize("schema", [NAMED, MANY], ids=["one", "many"])
@@ -412,28 +419,37 @@ MANY = {"anyOf": [NAMED, {"type": "object", "required": ["ac"]}, {"type": "array
 def test_keys_are_judged_exactly(text: bytes, schema: Any, wide_vocab: Vocabulary) -> None:
     """Keys that are names, keys that are used, and new ones, each of one parse or of many."""
     matcher = compile_json_schema(schema, wide_vocab, whitespace="compact").matcher()
-    rng = random.Random(0)
     assert matcher.accept_bytes(text)
-    tried = [*range(128), *rng.sample(range(256, wide_vocab.size - 1), 40)]
-    free = set(tokens_of(matcher, wide_vocab))
-    for budget in range(matcher.min_tokens(), matcher.min_tokens() + 20):
-        within = set(tokens_of(matcher, wide_vocab, budget))
-        for token in free.intersection(tried):
-            assert (token in within) == (needed_after(matcher, token) < budget), (budget, token)
+    judged_exactly(
+        matcher, wide_vocab, [*range(128), *random.Random(0).sample(range(256, wide_vocab.size - 1), 40)], 20
+    )
 
 
 @pytest.mark.parametrize(
     "schema", [{}, {"minLength": 4}, {"pattern": "^a"}, {"minLength": 24, "maxLength": 24}, {"maxLength": 5}], ids=str
 )
-def test_strings_go_on_as_long_as_they_fit(schema: Any, wide_vocab: Vocabulary) -> None:
+@pytest.mark.parametrize("differing", [False, True])
+def test_strings_go_on_as_long_as_they_fit(differing: bool, schema: Any, wide_vocab: Vocabulary) -> None:
     """Also in the last tokens, and exactly: characters that a token leaves unfinished need more than others."""
-    grammar = compile_json_schema({"type": "string", **schema}, wide_vocab, whitespace="compact")
-    matcher, rng = grammar.matcher(), random.Random(0)
-    assert matcher.accept_bytes(b'"abc')
-    tried = [*range(256), *rng.sample(range(256, wide_vocab.size - 1), 40)]
-    free = set(tokens_of(matcher, wide_vocab))
-    for budget in range(matcher.min_tokens(), matcher.min_tokens() + 6):
-        within = set(tokens_of(matcher, wide_vocab, budget))
+    string = {"type": "string", **schema}
+    items = {"type": "array", "items": string, "uniqueItems": True}
+    grammar = compile_json_schema(items if differing else string, wide_vocab, whitespace="compact")
+    matcher = grammar.matcher()
+    assert matcher.accept_bytes(b'["abc' if differing else b'"abc')
+    judged_exactly(matcher, wide_vocab, [*range(256), *random.Random(0).sample(range(256, wide_vocab.size - 1), 40)], 6)
+
+
+def test_completions_are_shared_by_different_members(wide_vocab: Vocabulary) -> None:
+    matcher = compile_json_schema(OPTIONAL, wide_vocab, whitespace="compact").matcher()
+    assert matcher.accept_bytes(b'{"')
+    judged_exactly(matcher, wide_vocab, [*range(wide_vocab.size)], 30)
+
+
+def judged_exactly(matcher: Matcher, vocabulary: Vocabulary, tried: list[int], budgets: int) -> None:
+    """Check that of some tokens those are allowed that leave enough of a budget, for the least budgets."""
+    free = set(tokens_of(matcher, vocabulary))
+    for budget in range(matcher.min_tokens(), matcher.min_tokens() + budgets):
+        within = set(tokens_of(matcher, vocabulary, budget))
         for token in free.intersection(tried):
             assert (token in within) == (needed_after(matcher, token) < budget), (budget, token)
 

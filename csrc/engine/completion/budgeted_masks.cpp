@@ -67,20 +67,6 @@ bool finishes(const Walk& walk) {
   }
 }
 
-/// Sets a variable until the end of a scope.
-template <class T>
-class Restore {
- public:
-  Restore(T& variable, T value) : variable_(variable), before_(std::exchange(variable, std::move(value))) {}
-  ~Restore() { variable_ = std::move(before_); }
-  Restore(const Restore&) = delete;
-  Restore& operator=(const Restore&) = delete;
-
- private:
-  T& variable_;
-  T before_;
-};
-
 }  // namespace
 
 BudgetedMasks::BudgetedMasks(const CompiledGrammar& grammar)
@@ -88,11 +74,10 @@ BudgetedMasks::BudgetedMasks(const CompiledGrammar& grammar)
       walk_(grammar, scratch_, true),
       completions_(grammar, walk_.store(), walk_.registers()),
       stepper_(grammar, walk_.store(), walk_.registers()),
-      counted_(grammar, stepper_, walk_.registers()),
+      counted_(grammar, stepper_),
       bounds_(grammar),
       start_(walk_.store().make(StackTop{grammar.start(), 0, nullptr})),
       one_for_each_byte_(grammar.bytes_bound_tokens()) {
-  walk_.registers().only_endings = true;
   walk_.store().set_max_work(kMoreWork * grammar.limits().max_work);
   walk_.admits = [this](std::span<const StackTop> tops, const Configuration* all) { return admits(tops, all); };
 }
@@ -108,11 +93,10 @@ void BudgetedMasks::measure_bytes() {
 }
 
 const Configuration& BudgetedMasks::after(const Configuration& from, std::string_view bytes) {
-  // Texts that are followed continue with more than their completions.
-  const Restore exact(walk_.registers().only_endings, false);
   const Configuration* at = &from;
   for (const char byte : bytes) {
-    walk_.store().start_work();
+    // Texts that are followed continue with more than their completions.
+    start_work(false);
     tops_.clear();
     for (const StackTop& top : at->tops()) stepper_.step(top, static_cast<uint8_t>(byte), tops_);
     at = walk_.store().make(tops_);
@@ -121,7 +105,7 @@ const Configuration& BudgetedMasks::after(const Configuration& from, std::string
 }
 
 uint64_t BudgetedMasks::tokens(const Configuration& from) {
-  walk_.store().start_work();
+  start_work(true);
   return measured_tokens(with_calls(from));
 }
 
@@ -134,18 +118,18 @@ uint64_t BudgetedMasks::measured_tokens(const Configuration& from) {
 }
 
 bool BudgetedMasks::fits(const Configuration& from, uint64_t budget) {
-  walk_.store().start_work();
+  start_work(true);
   const Configuration& at = representative(from);
   return bytes_fit(completions_.cost(at), budget) || measured_tokens(at) <= budget;
 }
 
 std::string BudgetedMasks::completion(const Configuration& from) {
-  walk_.store().start_work();
+  start_work(true);
   return completions_.text(from);
 }
 
 MaskPtr BudgetedMasks::mask(const Configuration& from, uint64_t budget, const Mask& possible) {
-  walk_.store().start_work();
+  start_work(true);
   possible_ = &possible;
   const Configuration& representative = this->representative(from);
   const Made made = find_or_make(representative, budget);
@@ -218,7 +202,7 @@ BudgetedMasks::Made BudgetedMasks::make(const Configuration& from, uint64_t budg
 }
 
 void BudgetedMasks::start(const Configuration& from, uint64_t budget) {
-  from_ = &from, budget_ = budget, measuring_ = guessed_ = false;
+  from_ = &from, budget_ = budget, measuring_ = guessed_ = alone_ = false;
   allow_work();
   last_.reset();
   tokens_.start(grammar_.vocabulary().mask_words());
@@ -578,10 +562,9 @@ std::optional<StackTop> BudgetedMasks::any_text(const StackTop& top, std::vector
 void BudgetedMasks::walk(const Trie& trie, const Configuration& from) {
   if (from.count < kManyStacks || trie.nodes() > kMaxLeaving) return walk_.run(trie, 0, from.tops());
   size_t found = walk_.tokens.size();
-  {
-    const Restore alone(alone_, true);
-    walk_.run(trie, 0, {&completions_.cheapest_stack(from), 1});
-  }
+  alone_ = true;
+  walk_.run(trie, 0, {&completions_.cheapest_stack(from), 1});
+  alone_ = false;
   const Vocabulary& vocabulary = grammar_.vocabulary();
   std::vector<uint32_t> possible(vocabulary.mask_words()), others;
   possible_->write(possible.data(), possible.size());
@@ -607,7 +590,7 @@ bool BudgetedMasks::admits(std::span<const StackTop> tops, const Configuration* 
   if (work() > most_work_) throw WalkedEnough();
   if (tops.size() > 1 || tops.front() != last_) {
     tops_.assign(tops.begin(), tops.end());
-    for (StackTop& top : tops_) top.reg = grammar_.ending(top.state, top.reg, walk_.registers());
+    stepper_.forget(tops_);
     last_after_ = all && std::ranges::equal(tops, tops_) ? all : walk_.store().make(tops_);
     last_need_ = bound(*last_after_);
     last_ = tops.size() == 1 ? std::optional(tops.front()) : std::nullopt;

@@ -92,6 +92,10 @@ class BudgetedMasks final : public SharedStage {
     ByteSet leaving;
     std::vector<TokenId> unlike;
   };
+  void start_work(bool only_endings) {
+    walk_.registers().only_endings = only_endings;
+    walk_.store().start_work();
+  }
   uint64_t measured_tokens(const Configuration& from);
   Made find_or_make(const Configuration& from, uint64_t budget);
   Made make(const Configuration& from, uint64_t budget);

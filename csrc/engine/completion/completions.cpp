@@ -160,7 +160,7 @@ bool Completions::comes_nearer(const StackTop& top, uint8_t byte, uint64_t here)
 
 const Configuration* Completions::advance(const Configuration& from, uint8_t byte) {
   step_all(from.tops(), byte);
-  for (StackTop& top : tops_) top.reg = grammar_.ending(top.state, top.reg, registers_);
+  stepper_.forget(tops_);
   return tops_.empty() ? nullptr : store_.make(tops_);
 }
 

@@ -32,9 +32,8 @@ std::optional<CountedText> CountedTextFinder::from(const StackTop& top) {
 std::optional<StackTop> CountedTextFinder::step(const StackTop& top, uint8_t byte) {
   tops_.clear();
   stepper_.step(top, byte, tops_);
-  if (tops_.size() != 1) return std::nullopt;
-  tops_.front().reg = grammar_.ending(tops_.front().state, tops_.front().reg, registers_);
-  return tops_.front();
+  stepper_.forget(tops_);
+  return tops_.size() == 1 ? std::optional(tops_.front()) : std::nullopt;
 }
 
 /// The successor on most ASCII characters, and these.

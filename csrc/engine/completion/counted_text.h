@@ -24,8 +24,7 @@ struct CountedText {
 /// Finds the counted text of a stack top by steps over all characters; none if the class is small.
 class CountedTextFinder {
  public:
-  CountedTextFinder(const ParseTable& grammar, Stepper& stepper, Registers& registers)
-      : grammar_(grammar), stepper_(stepper), registers_(registers) {}
+  CountedTextFinder(const ParseTable& grammar, Stepper& stepper) : grammar_(grammar), stepper_(stepper) {}
 
   std::optional<CountedText> from(const StackTop& top);
 
@@ -42,7 +41,6 @@ class CountedTextFinder {
 
   const ParseTable& grammar_;
   Stepper& stepper_;
-  Registers& registers_;
   std::vector<StackTop> tops_;
 };
 

@@ -117,6 +117,11 @@ class Stepper {
     return true;
   }
 
+  /// Replaces registers by those that stand for all with the same shortest completions.
+  void forget(std::vector<StackTop>& tops) {
+    for (StackTop& top : tops) top.reg = grammar_.ending(top.state, top.reg, registers_);
+  }
+
  private:
   bool allows(const Option& option, const StackTop& top, uint8_t byte, Reg& reg) {
     if (!option.guard) return true;

@@ -256,11 +256,6 @@ bool DistinctItems::differs(const Items& items, const Registers& registers) {
   return by_end && items.rivals == Rivals::none && text_length(items) <= kBoundedLength;
 }
 
-/// Texts of scalars are kept: many tokens end one and begin the next.
-bool DistinctItems::forgettable(const Items& items, const Registers& registers) const {
-  return differs(items, registers) && !is_scalar(items);
-}
-
 void DistinctItems::forget(Items& items) {
   items = {.text = kForgotten, .item = items.item, .base = items.base, .rivals = Rivals::none};
 }
@@ -433,7 +428,8 @@ ByteSet DistinctItems::likely_bytes(Reg reg) const {
 
 const Configuration* DistinctItems::release(Reg& reg, Registers& registers) const {
   Items items = unpack(reg);
-  if (items.item->accepting || !forgettable(items, registers)) return nullptr;
+  // Texts of scalars are kept: many tokens end one and begin the next.
+  if (items.item->accepting || is_scalar(items) || !differs(items, registers)) return nullptr;
   const Configuration* item = std::exchange(items.item, nullptr);
   forget(items);
   reg = pack(items, registers);

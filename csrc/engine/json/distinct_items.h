@@ -146,7 +146,6 @@ class DistinctItems {
   static constexpr Reg kForgotten = 1;
   bool is_scalar(const Items& items) const;
   static bool differs(const Items& items, const Registers& registers);
-  bool forgettable(const Items& items, const Registers& registers) const;
   static void forget(Items& items);
 
   bool follow(Items& items, std::span<const StackTop> tops, uint8_t byte, Registers& registers) const;

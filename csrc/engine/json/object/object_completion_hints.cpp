@@ -181,9 +181,8 @@ uint64_t ObjectCompletionHints::max_to_differ(RuleBounds& bounds) {
 Reg ObjectCompletionHints::ending(Local state, Reg reg, Registers& registers) const {
   const ObjectPosition::Phase phase = ObjectPosition::of(state).phase;
   const bool begins = phase == ObjectPosition::next || phase == ObjectPosition::comma_before;
-  const bool between = begins || phase == ObjectPosition::after || phase == ObjectPosition::colon_before ||
-                       phase == ObjectPosition::colon;
-  return between ? state_.ending(reg, begins, registers) : reg;
+  const bool ends = phase >= ObjectPosition::colon_before && phase <= ObjectPosition::after;
+  return begins || ends ? state_.ending(reg, begins, registers) : reg;
 }
 
 /// Required names, else optional ones; no white space.
