@@ -393,6 +393,28 @@ def test_masks_within_wildcard_regions_are_those_of_a_fresh_grammar(schema: Any,
             assert used.accept(taken[-1])
 
 
+def test_limited_masks_do_not_depend_on_earlier_ones(wide_vocab: Vocabulary) -> None:
+    """Where a mask takes more work than allowed, what is cached saves time, but lets no more tokens through."""
+    objects = [
+        {
+            "type": "object",
+            "required": ["kind", f"a{i}"],
+            "properties": {"kind": {"enum": [i]}, f"a{i}": {"type": "string"}},
+            "minProperties": 2 + i % 7,
+            "additionalProperties": {"type": "array", "minItems": i % 5, "items": {"type": "number"}},
+        }
+        for i in range(250)
+    ]
+    masks = []
+    for earlier in ([], [20, 2, 9, 4, 7]):
+        matcher = compile_json_schema({"anyOf": objects}, wide_vocab, whitespace="compact").matcher()
+        assert matcher.accept_bytes(b'{"')
+        for more in earlier:
+            assert tokens_of(matcher, wide_vocab, matcher.min_tokens() + more)
+        masks.append(tokens_of(matcher, wide_vocab, matcher.min_tokens() + 6))
+    assert masks[0] == masks[1]
+
+
 @pytest.mark.parametrize("budget", [80, 150])
 def test_texts_of_items_that_must_differ_take_little_work(budget: int, wide_vocab: Vocabulary) -> None:
     """Tokens that stay in a string, or in a format, are judged together, also while the item may repeat another one."""

@@ -358,6 +358,7 @@ void BudgetedMasks::walk_unfinished(const Configuration& from) {
 /// that end within a character reach it after a few more bytes. False if they do not.
 bool BudgetedMasks::walk_usual_text(const Configuration& from) {
   if (!one_for_each_byte_ || !find_usual_text(from)) return false;
+  allow_work();  // the text may have been found before
   const Vocabulary& vocabulary = grammar_.vocabulary();
   const TokenClassPtr within = vocabulary.token_class(usual_.characters);
   const uint64_t need = measured_tokens(*usual_.after), most = need + kRestOfCharacter;

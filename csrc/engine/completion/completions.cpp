@@ -60,8 +60,8 @@ std::optional<Completions::Length> Completions::follow_within(const Configuratio
       return std::nullopt;
     }
     --left_;
-    if (cached) store_.charge(cached->work);
     way.push_back(cached ? cached : &step(at));
+    store_.charge(way.back()->work);
     way.back()->round = round_;
   }
   const Step& first = way.empty() ? *end : *way.front();
@@ -119,11 +119,13 @@ Completions::Step* Completions::cached_step(const Configuration* at) {
   return it == steps_.end() ? nullptr : &it->second;
 }
 
+/// Whether a step is cached makes no difference to the work so far.
 Completions::Step& Completions::step(const Configuration* at) {
   if (Step* cached = cached_step(at)) return *cached;
   const uint64_t before = store_.work();
   Step& made = steps_.emplace(at, first_step(*at)).first->second;
   made.work = store_.work() - before;
+  store_.start_work(before);
   return made;
 }
 
