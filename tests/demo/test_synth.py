@@ -164,6 +164,11 @@ def test_records_may_take_several_lines() -> None:
     assert kind.rows == ("Item\n  {a}", "{a}\n")
 
 
+def test_commas_within_the_phrases_of_classes_are_errors() -> None:
+    with pytest.raises(ValueError, match="a class without phrases among others"):
+        parse_kind("enum cold=ice, snow and wind, hot=sun")
+
+
 def test_several_classes_are_asked_as_a_list() -> None:
     kind = parse_kind("some wifi=wireless internet, pool=a swim before breakfast/indoor pool, sauna=sweating 1-3")
     for seed in range(60):

@@ -128,7 +128,15 @@ def _random_code(rng: Random) -> str:
 
 
 def _enum(text: str) -> kinds.Enum:
-    return kinds.Enum(dict(_option(option.strip()) for option in text.split(",")))
+    """Parse classes, of which all or none have phrases: a comma within a phrase would begin a class without any.
+
+    Raises:
+        ValueError: some classes have phrases, and some have none.
+    """
+    options = [option.strip() for option in text.split(",")]
+    if len({"=" in option for option in options}) > 1:
+        raise ValueError(f"a class without phrases among others with phrases, in {text!r}")
+    return kinds.Enum(dict(map(_option, options)))
 
 
 def _option(text: str) -> tuple[str, tuple[str, ...]]:
