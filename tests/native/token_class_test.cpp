@@ -61,10 +61,10 @@ Passage passage(std::string_view token, const CharacterClass& within) {
   return passed;
 }
 
-std::set<TokenId> tokens_of(const Trie& trie, const Vocabulary& vocabulary) {
+std::set<TokenId> tokens_of(const Trie& trie, const Vocabulary& vocabulary, bool duplicates = true) {
   std::vector<TokenId> tokens;
   for (uint32_t node = 0; node < trie.nodes(); ++node) trie.append_tokens(node, tokens);
-  vocabulary.add_duplicates(tokens);
+  if (duplicates) vocabulary.add_duplicates(tokens);
   return {tokens.begin(), tokens.end()};
 }
 
@@ -102,20 +102,46 @@ CharacterClass random_class(std::mt19937& random) {
 
 }  // namespace
 
-TEST(token_classes_below_a_node_sort_by_what_follows) {
+TEST(token_classes_after_first_bytes_sort_by_what_follows) {
   const Vocabulary vocabulary = random_vocabulary();
   std::mt19937 random(9);
-  for (const char first : {'a', 'z', ' ', '"'}) {
-    const uint32_t root = vocabulary.trie().child(0, static_cast<uint8_t>(first));
+  for (const std::string_view bytes : {"a", "z ", "\" a", "~"}) {
+    ByteSet first;
+    for (const char byte : bytes) first.add(static_cast<uint8_t>(byte));
     const CharacterClass within = random_class(random);
-    const TokenClass sorted(vocabulary, within, root);
+    const TokenClassPtr sorted = vocabulary.token_class(within, first);
     const auto rest = [&](TokenId token) { return passage(vocabulary.bytes(token).substr(1), within); };
-    const auto begins = [&](TokenId token) { return vocabulary.bytes(token).front() == first; };
-    CHECK(added(sorted, kInfinite, vocabulary) ==
-          tokens_where([&](TokenId token) { return begins(token) && !rest(token).leaving; }));
-    CHECK(tokens_of(*sorted.leaving(ByteSet::all(), vocabulary), vocabulary) ==
+    const auto begins = [&](TokenId token) { return bytes.find(vocabulary.bytes(token).front()) != bytes.npos; };
+    for (const uint64_t most : {uint64_t{1}, uint64_t{4}, kInfinite}) {
+      CHECK(added(*sorted, most, vocabulary) == tokens_where([&](TokenId token) {
+              return begins(token) && !rest(token).leaving && add_lengths(rest(token).characters, 1) <= most;
+            }));
+    }
+    CHECK(tokens_of(*sorted->leaving(ByteSet::all(), vocabulary), vocabulary) ==
           tokens_where([&](TokenId token) { return begins(token) && rest(token).leaving; }));
   }
+}
+
+TEST(suffix_groups_hold_the_tokens_with_one_suffix) {
+  const Vocabulary vocabulary = random_vocabulary();
+  const TokenClass sorted(vocabulary, CharacterClass::plain());
+  const TriePtr suffixes = sorted.suffix_groups(ByteSet::range('"', '\\'), vocabulary);
+  std::set<TokenId> found;
+  std::string suffix;
+  for (uint32_t node = 1; node < suffixes->nodes(); ++node) {
+    suffix.resize(suffixes->depth[node]);
+    suffix.back() = static_cast<char>(suffixes->byte[node]);
+    std::vector<TokenId> group;
+    suffixes->append_tokens(node, group);
+    for (const TokenId token : group) {
+      CHECK(vocabulary.bytes(token).ends_with(suffix));
+      CHECK(!passage(vocabulary.bytes(token).substr(0, vocabulary.bytes(token).size() - suffix.size()),
+                     CharacterClass::plain())
+                 .leaving);
+      CHECK(found.insert(token).second);
+    }
+  }
+  CHECK(found == tokens_of(*sorted.leaving(ByteSet::range('"', '\\'), vocabulary), vocabulary, false));
 }
 
 TEST(token_classes_sort_tokens_by_the_definition) {

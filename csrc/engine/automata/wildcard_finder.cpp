@@ -148,7 +148,7 @@ bool WildcardFinder::is_loop(State state) {
     if (to == state) back.add(first, last);
   });
   if (!(text.characters.ascii & ~back).empty()) return false;
-  if (!text.characters.beyond_ascii) return true;
+  if (!text.characters.beyond_ascii) return !beyond(state).targets.empty();  // else most tokens leave at once
   return beyond(state).targets == std::vector{state} && beyond(state).excluded == text.characters.excluded;
 }
 
@@ -176,8 +176,9 @@ WildcardRegion WildcardFinder::find(State start) {
 
 /// Tries classes with the given ASCII characters and those beyond that may follow, and keeps the longest region.
 void WildcardFinder::search(State start, CharacterClass characters, WildcardRegion& best) {
+  const std::vector<State>& targets = beyond(start).targets;
   characters.beyond_ascii =
-      beyond(start).most && std::ranges::all_of(beyond(start).targets, [&](State to) { return usable(to, 1); });
+      beyond(start).most && !targets.empty() && std::ranges::all_of(targets, [&](State to) { return usable(to, 1); });
   if (characters.beyond_ascii) characters.excluded = beyond(start).excluded;
   for (int tries = 0; tries < kTries; ++tries) {
     if (characters.count() - (characters.beyond_ascii ? 128 : 0) < kMinCharacters) break;

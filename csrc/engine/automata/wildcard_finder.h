@@ -20,10 +20,11 @@ struct WildcardRegion {
   static constexpr uint64_t kUnbounded = std::numeric_limits<uint64_t>::max();
 
   CharacterClass characters;
-  uint64_t max_length = 0;  ///< every text of up to this many characters may follow
-  bool exact = false;       ///< true if no longer text may follow, and the frame cannot be over on the way
-  ByteSet leaving;  ///< bytes outside the class that may follow after a text of the region; all bytes if the frame may
-                    ///< be over within the region
+  uint64_t max_length = 0;   ///< every text of up to this many characters may follow
+  bool exact = false;        ///< true if no longer text may follow, and the frame cannot be over on the way
+  bool by_register = false;  ///< true if MaskHints::outline does not tell the region
+  ByteSet leaving;           ///< bytes outside the class that may follow after a text of the region; all bytes if the
+                             ///< frame may be over within the region
 
   bool operator==(const WildcardRegion&) const = default;
 };
@@ -41,7 +42,7 @@ class WildcardFinder {
   const WildcardRegion& from(State start);
 
   /// True if the region at the state is unbounded, all its texts lead back to the state, and the state refuses the
-  /// excluded characters.
+  /// excluded characters, but not all beyond ASCII.
   bool is_loop(State state);
 
  private:

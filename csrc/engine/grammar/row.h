@@ -72,6 +72,14 @@ struct Row {
     return list.size() == 1 && list.front().stays() ? &list.front() : nullptr;
   }
 
+  /// The state that a byte leads to within the rule, by the only option there is; else kDone.
+  StateId target(uint8_t byte) const {
+    const uint32_t action = this->action(byte);
+    if (action == 0 || action & kGoto) return action & ~kGoto;
+    const Option* only = only_move(action);
+    return only ? only->target : kDone;
+  }
+
   /// True if two states of one rule have the same transitions on a byte.
   bool agrees(const Row& other, uint8_t byte) const {
     const uint32_t mine = action(byte), its = other.action(byte);

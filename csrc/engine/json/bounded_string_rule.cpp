@@ -101,7 +101,7 @@ WildcardRegion BoundedStringRule::wildcard_region(Local local, Reg reg) {
   Needs& needs = needs_[state];
   explored_ = &needs, first_ = {{state, 0}};
   WildcardRegion text = texts_.from(state);
-  if (needs.most > near_) return {};
+  text.by_register = needs.most > near_;
   const uint64_t left = max_ - reg, limit = needs.limit(left);
   if (text.max_length <= limit) return text;
   text.max_length = limit;

@@ -116,12 +116,38 @@ FrameTokensPtr FrameTokensBuilder::described_tokens(const StackTop& top, Part pa
 
 FrameTokens FrameTokensBuilder::compute(const StackTop& top) {
   ++grammar_.counters().frame_tokens;
-  const WildcardRegion text = grammar_.wildcard_region(top.state, top.reg);
+  const WildcardRegion text = region(top);
+  if (starts_region(top, text)) return walk_region(top, {}, nullptr);
   const bool wide = text.exact || text.max_length >= TokenClass::kLengthSteps.front();
   const TokenClassPtr within = wide ? vocabulary_.token_class(text.characters) : nullptr;
   if (auto made = walk_suffix_groups(top, text, within)) return *std::move(made);
   if (auto made = walk_beside_usual(top, text, within)) return *std::move(made);
   return walk_region(top, text, within);
+}
+
+/// The wildcard region of a frame.
+WildcardRegion FrameTokensBuilder::region(const StackTop& top) const {
+  WildcardRegion text = grammar_.wildcard_region(top.state, top.reg);
+  if (text.by_register) footprint_.consult(grammar_.rule(top.state), top.parent_depth());
+  return text;
+}
+
+/// True if no token stays in a region for longer than its texts, or none that does may follow.
+bool FrameTokensBuilder::judges_all(const WildcardRegion& text) const {
+  return text.max_length >= vocabulary_.longest_token() || (text.exact && text.max_length <= kWildcardHorizon);
+}
+
+/// True if the first character of a region leads to one of more characters, so that more tokens stay in that one.
+bool FrameTokensBuilder::starts_region(const StackTop& top, const WildcardRegion& text) const {
+  const Row& row = grammar_.row(top.state);
+  const ByteSet& own = text.characters.ascii;
+  if (row.usual == kDone || row.usual == top.state || !grammar_.shares_registers(top.state, row.usual)) return false;
+  if (text.characters.beyond_ascii) return false;
+  for (int byte = own.next(0); byte >= 0; byte = own.next(byte + 1)) {
+    if (row.target(static_cast<uint8_t>(byte)) != row.usual) return false;
+  }
+  const WildcardRegion after = region({row.usual, top.reg, top.parent});
+  return judges_all(after) && after.characters != text.characters && (own & ~after.characters.ascii).empty();
 }
 
 /// Tries of the tokens that do not stay in a wildcard region; of all tokens if there is none.
@@ -134,44 +160,46 @@ std::vector<TriePtr> FrameTokensBuilder::beyond(const WildcardRegion& text, cons
   return tries;
 }
 
+/// Trie of the tokens that begin a region with their first byte, and do not stay in it.
+TriePtr FrameTokensBuilder::beyond(const Begun& begun) const {
+  return vocabulary_.token_class(begun.text.characters, begun.first)->leaving(begun.text.leaving, vocabulary_);
+}
+
 FrameTokens FrameTokensBuilder::walk_region(const StackTop& top, const WildcardRegion& text,
                                             const TokenClassPtr& within) {
   FrameTokens frame;
   start(text, within);
   if (!within) walk_.known = [this](uint32_t node, const StackTop& inner) { return entered(node, inner); };
-  std::vector<std::pair<uint8_t, StackTop>> deferred;
-  walk_.defers = [&](const Trie& trie, uint32_t node, const StackTop& after) {
-    const bool found = has_region(trie, node, after);
-    if (found) deferred.emplace_back(trie.byte[node], after);
-    return found;
-  };
-  for (const TriePtr& trie : beyond(text, within)) {
+  const auto walk = [&](const TriePtr& trie) {
     walk_.tokens.clear(), walk_.boundary_nodes.clear();
     walk_.run_alone(*trie, top, top.parent_depth());
     add_walked(trie, frame);
-  }
+  };
+  std::vector<Begun> begun;
+  walk_.defers = [&](const Trie& trie, uint32_t node, const StackTop& after, const StackTop*) {
+    return begins(trie, node, after, begun);
+  };
+  for (const TriePtr& trie : beyond(text, within)) walk(trie);
   walk_.known = nullptr, walk_.defers = nullptr;
-  for (const auto& [byte, after] : deferred) walk_below(byte, {after.state, after.reg, top.parent}, frame);
+  for (const Begun& one : begun) {
+    vocabulary_.token_class(one.text.characters, one.first)->add(add_lengths(one.text.max_length, 1), tokens_);
+    walk(beyond(one));
+  }
   return finish(std::move(frame));
 }
 
-/// True if a wildcard region that no token exceeds begins after the first byte of strings, of which the trie has all.
-bool FrameTokensBuilder::has_region(const Trie& trie, uint32_t node, const StackTop& top) const {
+/// True if a wildcard region begins after the first byte of strings, of which the trie has all. Adds it to `begun`.
+bool FrameTokensBuilder::begins(const Trie& trie, uint32_t node, const StackTop& after,
+                                std::vector<Begun>& begun) const {
   const Trie& all = vocabulary_.trie();
-  if (trie.byte[node] >= 0x80 || trie.size[node] != all.size[all.child(0, trie.byte[node])]) return false;
-  return grammar_.wildcard_region(top.state, top.reg).max_length >= vocabulary_.longest_token();
-}
-
-/// Adds the tokens that begin with a byte after which a wildcard region begins.
-void FrameTokensBuilder::walk_below(uint8_t byte, const StackTop& top, FrameTokens& frame) {
-  const WildcardRegion text = grammar_.wildcard_region(top.state, top.reg);
-  const TokenClassPtr within = vocabulary_.token_class(text.characters, vocabulary_.trie().child(0, byte));
-  within->add(WildcardRegion::kUnbounded, tokens_);
-  const TriePtr trie = within->leaving(text.leaving, vocabulary_);
-  if (trie->nodes() == 1) return;
-  walk_.tokens.clear(), walk_.boundary_nodes.clear();
-  walk_.run_alone(*trie, top, top.parent_depth(), 1);
-  add_walked(trie, frame);
+  const uint8_t byte = trie.byte[node];
+  if (byte >= 0x80 || trie.size[node] != all.size[all.child(0, byte)]) return false;
+  const WildcardRegion text = region(after);
+  if (!judges_all(text)) return false;
+  auto same = std::ranges::find(begun, text, &Begun::text);
+  if (same == begun.end()) same = begun.insert(same, {text, {}});
+  same->first.add(byte);
+  return true;
 }
 
 /// Walks groups of tokens by their suffix after the wildcard region. If all texts of the region lead to one state,
@@ -212,17 +240,23 @@ std::optional<FrameTokens> FrameTokensBuilder::walk_beside_usual(const StackTop&
   const StateId usual = grammar_.row(top.state).usual;
   if (usual == kDone || usual == top.state || !grammar_.shares_registers(top.state, usual)) return std::nullopt;
   if (grammar_.row(usual).usual != usual) return std::nullopt;
-  const FrameTokensPtr other = frame({usual, top.reg, top.parent});
-  const bool alike = grammar_.wildcard_region(usual, top.reg) == text;
-  const std::vector<TriePtr> own = beyond(text, within);
-  FrameTokens frame = *other;
-  for (const TriePtr& trie : alike ? own : std::vector{vocabulary_.shared_trie()}) {
+  if (region({usual, top.reg, top.parent}) != text) return std::nullopt;
+  FrameTokens made = *frame({usual, top.reg, top.parent});
+  std::vector<TriePtr> tries = beyond(text, within);
+  std::vector<Begun> begun;
+  walk_.defers = [&, own = tries.size()](const Trie& trie, uint32_t node, const StackTop& after,
+                                         const StackTop* beside) {
+    return beside && tries.size() == own && region(*beside) == region(after) && begins(trie, node, after, begun);
+  };
+  for (size_t i = 0; i < tries.size(); ++i) {
     walk_.tokens.clear(), walk_.differing.clear(), walk_.boundary_nodes.clear();
-    const uint64_t limit = alike ? trie->nodes() : own.front()->nodes();  // as many as without the other frame
-    if (!walk_.run_beside(*trie, top.state, usual, top.reg, top.parent_depth(), limit)) return std::nullopt;
-    frame = replace(frame, walk_.differing, trie);
+    walk_.run_beside(*tries[i], top.state, usual, top.reg, top.parent_depth(), kInfinite);
+    made = replace(made, walk_.differing, tries[i]);
+    // Tokens that stay in a region after their first byte are allowed for both.
+    for (const Begun& one : std::exchange(begun, {})) tries.push_back(beyond(one));
   }
-  return frame;
+  walk_.defers = nullptr;
+  return made;
 }
 
 /// Replaces what other results say about some tokens by what was just walked.

@@ -33,18 +33,27 @@ class FrameTokensBuilder {
   /// The cached tokens of a frame, or those by suffix groups, without exceptions.
   enum class Part : uint64_t { all, groups };
 
+  /// First bytes after which a wildcard region begins.
+  struct Begun {
+    WildcardRegion text;
+    ByteSet first;
+  };
+
   FrameTokensPtr portable_tokens(const StackTop& top, const Key& key);
   FrameTokensPtr entered(uint32_t node, const StackTop& top) const;
   FrameTokensPtr described_tokens(const StackTop& top, Part part, const std::function<FrameTokens()>& make);
   FrameTokens compute(const StackTop& top);
   std::vector<TriePtr> beyond(const WildcardRegion& text, const TokenClassPtr& within) const;
+  TriePtr beyond(const Begun& begun) const;
   FrameTokens walk_region(const StackTop& top, const WildcardRegion& text, const TokenClassPtr& within);
   std::optional<FrameTokens> walk_suffix_groups(const StackTop& top, const WildcardRegion& text,
                                                 const TokenClassPtr& within);
   std::optional<FrameTokens> walk_beside_usual(const StackTop& top, const WildcardRegion& text,
                                                const TokenClassPtr& within);
-  bool has_region(const Trie& trie, uint32_t node, const StackTop& top) const;
-  void walk_below(uint8_t byte, const StackTop& top, FrameTokens& frame);
+  WildcardRegion region(const StackTop& top) const;
+  bool judges_all(const WildcardRegion& text) const;
+  bool starts_region(const StackTop& top, const WildcardRegion& text) const;
+  bool begins(const Trie& trie, uint32_t node, const StackTop& after, std::vector<Begun>& begun) const;
   FrameTokens replace(const FrameTokens& by, std::vector<TokenId> tokens, const TriePtr& trie);
   void start(const WildcardRegion& text, const TokenClassPtr& within);
   void add_entered();

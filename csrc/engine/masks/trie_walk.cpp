@@ -143,11 +143,11 @@ bool TrieWalk::is_known(const Trie& trie, uint32_t node, const Level& above) {
 bool TrieWalk::run_beside(const Trie& trie, StateId state, StateId beside, Reg reg, uint32_t depth, uint64_t limit) {
   start_alone(trie, {state, reg, nullptr}, depth);
   set_beside({beside, reg, bottom_}, levels_[0]);
-  const uint64_t end = visited + limit;
+  const uint64_t before = visited;
   for (uint32_t node = 1; node < trie.nodes();) {
     const Level& above = levels_[trie.depth[node] - 1];
     node = walk_beside(trie, node) ? node + 1 : skip(trie, above, node);
-    if (visited > end) return false;
+    if (visited - before > limit) return false;
   }
   return true;
 }
@@ -183,9 +183,15 @@ bool TrieWalk::walk_beside(const Trie& trie, uint32_t node) {
   }
   trie.append_tokens(node, differing);
   take(trie, node, {&top, 1});
+  if (deferred(trie, node, top, &beside)) return false;
   enter_alone(trie, node, top, above.end, levels_[depth]);
   set_beside(beside, levels_[depth]);
   return true;
+}
+
+/// True if `defers` takes the strings below a node.
+bool TrieWalk::deferred(const Trie& trie, uint32_t node, const StackTop& top, const StackTop* beside) {
+  return defers && trie.size[node] >= kWorthDeferring && trie.depth[node] == 1 && defers(trie, node, top, beside);
 }
 
 /// Calls `visit` for the children of the root whose byte is in `first`.
@@ -364,7 +370,7 @@ void TrieWalk::walk(const Trie& trie, uint32_t child, size_t base) {
         }
       }
       take(trie, node, {&top, 1});
-      if (defers && trie.size[node] >= kWorthDeferring && trie.depth[node] == 1 && defers(trie, node, top)) {
+      if (deferred(trie, node, top, nullptr)) {
         node += trie.size[node];
         continue;
       }

@@ -89,9 +89,9 @@ class TrieWalk {
   /// on; null: they are walked. May be empty.
   std::function<FrameTokensPtr(uint32_t node, const StackTop& top)> known;
 
-  /// Asked by `run_alone` where the first byte of many strings leads, within the frame; true if their tokens are found
-  /// elsewhere. May be empty.
-  std::function<bool(const Trie& trie, uint32_t node, const StackTop&)> defers;
+  /// Asked where the first byte of many strings leads, within the frame, and the other frame of `run_beside`, or null;
+  /// true if the tokens below are found elsewhere. May be empty.
+  std::function<bool(const Trie& trie, uint32_t node, const StackTop&, const StackTop* beside)> defers;
 
   /// A frame that `known` knew, and its parents.
   struct Entered {
@@ -114,6 +114,7 @@ class TrieWalk {
   bool walk_run(const Trie& trie, uint32_t node, size_t depth);
   bool is_known(const Trie& trie, uint32_t node, const Level& above);
   void walk(const Trie& trie, uint32_t child, size_t base);
+  bool deferred(const Trie& trie, uint32_t node, const StackTop& top, const StackTop* beside);
   void set_beside(const StackTop& other, Level& level) const;
   bool walk_beside(const Trie& trie, uint32_t node);
   template <class Visit>

@@ -70,8 +70,7 @@ void TokenCharacters::list_tokens(std::span<const TokenId> duplicates) {
   std::ranges::sort(long_);
 }
 
-std::vector<Leaving> TokenCharacters::leaving(const CharacterClass& within, uint32_t root) const {
-  const uint32_t end_node = root + trie_->size[root];
+std::vector<Leaving> TokenCharacters::leaving(const CharacterClass& within, std::span<const uint32_t> roots) const {
   const auto stays = [&](size_t end) {
     return end < kPart ? within.ascii.has(static_cast<uint8_t>(end)) : end == kPart && within.beyond_ascii;
   };
@@ -90,14 +89,17 @@ std::vector<Leaving> TokenCharacters::leaving(const CharacterClass& within, uint
       if (one->last <= last) bits::set(marks.data(), one->node);
     }
   }
-  const auto next = [&](size_t node) {
+  const auto next = [&](size_t node, size_t end_node) {
     if (!few_stay) return bits::next(marks, node);
     while (node < end_node && stays(ends_[node]) && !(marks[node / 32] >> (node % 32) & 1)) ++node;
     return node;
   };
   std::vector<Leaving> found;
-  for (size_t node = next(root + 1); node < end_node; node = next(node + trie_->size[node])) {
-    found.push_back({static_cast<uint32_t>(node), count_[node] - 1u - count_[root], lead_[node], !begins_[node]});
+  for (const uint32_t root : roots) {
+    const uint32_t end = root + trie_->size[root];
+    for (size_t node = next(root + 1, end); node < end; node = next(node + trie_->size[node], end)) {
+      found.push_back({static_cast<uint32_t>(node), count_[node] - 1u - count_[root], lead_[node], !begins_[node]});
+    }
   }
   return found;
 }

@@ -47,9 +47,9 @@ class TokenCharacters {
   /// The nodes of tokens of more characters than TokenClass::kLengthSteps begin with, in order.
   std::span<const uint32_t> long_nodes() const { return long_nodes_; }
 
-  /// The subtrees below `root`, the end of a character, that leave a class, in order. Their characters count from
+  /// The subtrees below `roots`, each the end of a character, that leave a class, in order. Their characters count from
   /// there.
-  std::vector<Leaving> leaving(const CharacterClass& within, uint32_t root) const;
+  std::vector<Leaving> leaving(const CharacterClass& within, std::span<const uint32_t> roots) const;
 
  private:
   // How strings end: with an ASCII character, by which; with a byte of another one; with a byte that begins none; or

@@ -2,9 +2,6 @@
 
 #include <algorithm>
 #include <span>
-#include <string>
-#include <string_view>
-#include <unordered_map>
 #include <utility>
 
 #include "engine/base/bits.h"
@@ -12,19 +9,23 @@
 
 namespace constrain {
 
-TokenClass::TokenClass(const Vocabulary& vocabulary, const CharacterClass& characters, uint32_t root)
-    : characters_(vocabulary.characters()), leaving_(characters_->leaving(characters, root)) {
+TokenClass::TokenClass(const Vocabulary& vocabulary, const CharacterClass& characters, std::vector<uint32_t> roots)
+    : characters_(vocabulary.characters()), leaving_(characters_->leaving(characters, roots)) {
   std::vector<uint32_t> words(vocabulary.mask_words());
   const std::vector<uint32_t>& size = vocabulary.trie().size;
-  uint32_t from = root;
+  uint32_t from = 0;
   const auto add_until = [&](uint32_t node) {
     for (const TokenId token : characters_->tokens(from, node)) bits::set(words.data(), static_cast<size_t>(token));
   };
-  for (const Leaving& one : leaving_) {
-    add_until(one.node);
-    from = one.node + size[one.node];
+  auto leaving = leaving_.begin();
+  for (const uint32_t root : roots) {
+    const uint32_t end = root + size[root];
+    for (from = root; leaving != leaving_.end() && leaving->node < end; ++leaving) {
+      add_until(leaving->node);
+      from = leaving->node + size[leaving->node];
+    }
+    add_until(end);
   }
-  add_until(root + size[root]);
   all_ = std::make_shared<const TokenBits>(std::move(words));
 }
 
@@ -78,27 +79,14 @@ TriePtr TokenClass::leaving(const ByteSet& bytes, const Vocabulary& vocabulary) 
 
 TriePtr TokenClass::suffix_groups(const ByteSet& bytes, const Vocabulary& vocabulary) const {
   if (const auto cached = suffix_groups_.find(bytes.words)) return *cached;
-  std::unordered_map<std::string, std::vector<TokenId>> groups;
+  std::vector<uint32_t> roots;
   for (const Leaving& one : leaving_) {
     // These groups serve regions whose texts all lead to one state, which refuses excluded characters.
-    if (!bytes.has(one.byte) || one.by_character) continue;
-    vocabulary.trie().for_each_token(one.node, {static_cast<char>(one.byte)},
-                                     [&](const std::string& tail, TokenId token) { groups[tail].push_back(token); });
+    if (bytes.has(one.byte) && !one.by_character) roots.push_back(one.node);
   }
-  std::vector<std::pair<std::string_view, std::vector<TokenId>*>> sorted;
-  for (auto& [tail, group] : groups) sorted.emplace_back(tail, &group);
-  std::ranges::sort(sorted);
-  TrieBuilder builder;
-  std::vector<std::vector<TokenId>> tokens;
-  for (const auto& [tail, group] : sorted) {
-    builder.add(tail, static_cast<TokenId>(tokens.size()));
-    tokens.push_back(std::move(*group));
-  }
-  Trie made = builder.finish();
-  made.groups = std::move(tokens);
-  const auto shared = std::make_shared<const Trie>(std::move(made));
-  suffix_groups_.put(bytes.words, shared, shared->bytes());
-  return shared;
+  auto made = std::make_shared<const Trie>(vocabulary.trie().group_subtrees(std::move(roots)));
+  suffix_groups_.put(bytes.words, made, made->bytes());
+  return made;
 }
 
 TriePtr TokenClass::long_tokens(uint64_t max_length, const Vocabulary& vocabulary) const {

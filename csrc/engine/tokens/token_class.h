@@ -20,11 +20,11 @@ class Vocabulary;
 /// middle of a character stays if the character may still become a member.
 class TokenClass {
  public:
-  /// Sorts the tokens below `root`, a node of the vocabulary's trie at the end of a character, by what follows there.
-  /// Only `add` without a maximum and `leaving` are for classes below others than node 0.
-  TokenClass(const Vocabulary& vocabulary, const CharacterClass& characters, uint32_t root = 0);
+  /// Sorts the tokens below `roots`, nodes of the vocabulary's trie at the end of a character, by what follows there.
+  /// Only `add` and `leaving` are for classes below others than node 0.
+  TokenClass(const Vocabulary& vocabulary, const CharacterClass& characters, std::vector<uint32_t> roots = {0});
 
-  /// Adds the tokens that stay and have at most `max_length` characters.
+  /// Adds the tokens that stay and have at most `max_length` characters, those up to the root included.
   void add(uint64_t max_length, TokenSet& tokens) const;
 
   /// Removes the tokens that `add` adds.

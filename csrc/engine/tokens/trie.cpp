@@ -1,7 +1,9 @@
 #include "engine/tokens/trie.h"
 
 #include <algorithm>
+#include <functional>
 #include <string>
+#include <utility>
 
 namespace constrain {
 
@@ -15,14 +17,13 @@ uint32_t Trie::child(uint32_t node, uint8_t value) const {
 Trie Trie::starting_with(std::vector<std::string> prefixes) const {
   std::ranges::sort(prefixes);
   prefixes.erase(std::ranges::unique(prefixes).begin(), prefixes.end());
-  TrieBuilder selected;
+  std::vector<uint32_t> nodes;
   for (const std::string& prefix : prefixes) {
     uint32_t node = 0;
     for (size_t i = 0; i < prefix.size() && (node || i == 0); ++i) node = child(node, static_cast<uint8_t>(prefix[i]));
-    if (!node) continue;
-    for_each_token(node, prefix, [&](const std::string& text, TokenId token) { selected.add(text, token); });
+    if (node) nodes.push_back(node);
   }
-  return selected.finish();
+  return select_subtrees(nodes);
 }
 
 Trie Trie::select(std::span<const uint32_t> nodes) const {
@@ -56,9 +57,50 @@ Trie Trie::select(std::span<const uint32_t> nodes, const Take& take) const {
 
 size_t Trie::bytes() const {
   constexpr size_t kNode = 3 * sizeof(uint32_t) + sizeof(uint16_t) + sizeof(uint8_t);
-  size_t grouped = 0;
-  for (const auto& group : groups) grouped += sizeof(group) + group.size() * sizeof(TokenId);
-  return nodes() * kNode + jumps.size() * sizeof(Jumps) + grouped;
+  return nodes() * kNode + jumps.size() * sizeof(Jumps) + groups.size() * sizeof(uint32_t) +
+         grouped.size() * sizeof(TokenId);
+}
+
+Trie Trie::group_subtrees(std::vector<uint32_t> roots) const {
+  struct Place {
+    size_t begin, end, depth;
+  };
+  std::vector<uint32_t> nodes;  // those with equal strings beside each other
+  std::vector<Place> pending;   // ... as ranges, in reverse order
+  const auto push = [&](std::vector<uint32_t>& found, size_t depth) {
+    std::ranges::sort(found, std::greater(), [this](uint32_t node) { return byte[node]; });
+    for (size_t i = 0; i < found.size(); ++i) {
+      if (i == 0 || byte[found[i]] != byte[found[i - 1]]) pending.push_back({nodes.size(), nodes.size(), depth});
+      nodes.push_back(found[i]);
+      ++pending.back().end;
+    }
+  };
+  push(roots, 0);
+  TrieBuilder made;
+  std::vector<uint32_t> groups{0};
+  std::vector<TokenId> grouped;
+  while (!pending.empty()) {
+    const Place at = pending.back();
+    pending.pop_back();
+    made.back_to(at.depth);
+    made.descend(byte[nodes[at.begin]]);
+    std::vector<uint32_t>& children = roots;
+    children.clear();
+    for (size_t i = at.begin; i < at.end; ++i) {
+      const uint32_t node = nodes[i];
+      append_tokens(node, grouped);
+      for (uint32_t child = node + 1; child < node + size[node]; child += size[child]) children.push_back(child);
+    }
+    if (grouped.size() > groups.back()) {
+      made.set(static_cast<TokenId>(groups.size() - 1));
+      groups.push_back(static_cast<uint32_t>(grouped.size()));
+    }
+    nodes.resize(at.begin);
+    push(children, at.depth + 1);
+  }
+  Trie trie = made.finish();
+  trie.groups = std::move(groups), trie.grouped = std::move(grouped);
+  return trie;
 }
 
 void Trie::index_wide_nodes() {

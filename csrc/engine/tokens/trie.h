@@ -28,8 +28,9 @@ struct Trie {
   std::vector<TokenId> token;   ///< a token with exactly these bytes, or kNoToken
   std::vector<uint32_t> wide;   ///< 1 + index into `jumps`, or 0
   std::vector<Jumps> jumps;
-  /// If not empty, `token` is an index into these groups.
-  std::vector<std::vector<TokenId>> groups;
+  /// If not empty, `token` is the number of a group of `grouped`, which begins and ends at `groups`.
+  std::vector<uint32_t> groups;
+  std::vector<TokenId> grouped;
 
   size_t nodes() const { return size.size(); }
 
@@ -44,20 +45,8 @@ struct Trie {
     if (groups.empty()) {
       out.push_back(token[node]);
     } else {
-      const std::vector<TokenId>& group = groups[static_cast<size_t>(token[node])];
-      out.insert(out.end(), group.begin(), group.end());
-    }
-  }
-
-  /// Calls `use(string, token)` for the tokens in a subtree, in byte order. `text` is the string of `node`, or a
-  /// replacement for it.
-  template <class Use>
-  void for_each_token(uint32_t node, std::string text, const Use& use) const {
-    const size_t base = text.size();
-    for (uint32_t below = node; below < node + size[node]; ++below) {
-      text.resize(base + depth[below] - depth[node]);
-      if (below != node) text.back() = static_cast<char>(byte[below]);
-      if (token[below] != kNoToken) use(text, token[below]);
+      const uint32_t* group = &groups[static_cast<size_t>(token[node])];
+      out.insert(out.end(), grouped.begin() + group[0], grouped.begin() + group[1]);
     }
   }
 
@@ -69,6 +58,9 @@ struct Trie {
 
   /// Selects the tokens in some subtrees, given in order and disjoint.
   Trie select_subtrees(std::span<const uint32_t> nodes) const;
+
+  /// Groups the tokens in some subtrees by their strings from the root of the subtree on, whose byte is the first.
+  Trie group_subtrees(std::vector<uint32_t> roots) const;
 
   size_t bytes() const;
 

@@ -125,12 +125,17 @@ void Vocabulary::add_duplicates(std::vector<TokenId>& tokens, size_t begin) cons
   }
 }
 
-TokenClassPtr Vocabulary::token_class(const CharacterClass& characters, uint32_t root) const {
-  const uint64_t place = uint64_t{root} << 1 | characters.beyond_ascii;
-  std::vector<uint64_t> key{characters.ascii.words[0], characters.ascii.words[1], place};
-  for (const auto& [first, last] : characters.excluded) key.push_back(uint64_t{first} << 32 | last);
+TokenClassPtr Vocabulary::token_class(const CharacterClass& characters, const ByteSet& first) const {
+  const auto& within = characters.ascii.words;
+  std::vector<uint64_t> key{within[0], within[1], characters.beyond_ascii, first.words[0], first.words[1]};
+  for (const auto& [least, most] : characters.excluded) key.push_back(uint64_t{least} << 32 | most);
   if (const auto cached = classes_.find(key)) return *cached;
-  auto made = std::make_shared<const TokenClass>(*this, characters, root);
+  std::vector<uint32_t> roots;
+  for (int byte = first.next(0); byte >= 0; byte = first.next(byte + 1)) {
+    if (const uint32_t root = trie_->child(0, static_cast<uint8_t>(byte))) roots.push_back(root);
+  }
+  if (first.empty()) roots = {0};
+  auto made = std::make_shared<const TokenClass>(*this, characters, std::move(roots));
   classes_.put(key, made, made->bytes());
   return made;
 }

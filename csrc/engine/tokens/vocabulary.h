@@ -70,8 +70,9 @@ class Vocabulary {
   MaskPool& masks() const { return masks_; }
   /// Cache of results that all grammars over the vocabulary share. Its users agree on their type.
   SharedResults& shared_results() const { return shared_results_; }
-  /// Sorts the tokens below a node of the trie by a character class; cached.
-  TokenClassPtr token_class(const CharacterClass& characters, uint32_t root = 0) const;
+  /// Sorts the tokens by a character class; cached. If `first` is not empty, only those that begin with one of these
+  /// ASCII characters, by what follows it.
+  TokenClassPtr token_class(const CharacterClass& characters, const ByteSet& first = {}) const;
 
   /// Next token with the same bytes, or kNoToken.
   TokenId next_duplicate(TokenId token) const { return duplicate_[token]; }
