@@ -598,14 +598,14 @@ bool BudgetedMasks::admits(std::span<const StackTop> tops, const Configuration* 
   }
   if (alone_) return last_need_.most <= budget_ && fits(last_need_);
   const bool open = last_need_.least <= budget_ && budget_ < last_need_.most;
-  if (open) pending_.push_back({walk_.tokens.size(), last_after_});
+  if (open) pending_.push_back({walk_.tokens.size(), last_after_, completions_.cost(*last_after_)});
   return open || fits(last_need_);
 }
 
 /// Measures the completions after tokens that were admitted so far, the shortest first: they are the likeliest to fit,
 /// and to be measured before the work is done.
 void BudgetedMasks::measure_pending() {
-  std::ranges::stable_sort(pending_, {}, [this](const Pending& one) { return completions_.cost(*one.after); });
+  std::ranges::stable_sort(pending_, {}, &Pending::bytes);
   for (const Pending& one : pending_) {
     if (!fits(measure(*one.after))) walk_.tokens[one.token] = kNoToken;
   }

@@ -82,6 +82,7 @@ class BudgetedMasks final : public SharedStage {
   struct Pending {
     size_t token;
     const Configuration* after;
+    uint64_t bytes;  ///< of the completion
   };
   /// Text of a wildcard region that leads to one configuration, whatever it is, if it has none of the tokens in
   /// `unlike`.

@@ -33,7 +33,9 @@ Completions::Length Completions::measure(const Configuration& from) {
 void Completions::start_round(const Configuration& from, uint64_t steps, uint64_t frames) {
   ++round_;
   left_ = most_work_ = kInfinite;
-  measure_within(from);
+  Step* const first = &step(&cheapest(from));
+  if (!first->measured) measure_within(from);
+  for (Step* at = first; at; at = at->then) at->round = round_;
   left_ = steps, work_ = 0, most_work_ = frames;
 }
 

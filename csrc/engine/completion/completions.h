@@ -54,7 +54,9 @@ class Completions {
   const Configuration& after_next_byte(const Configuration& from) { return *step(&cheapest(from)).next; }
 
   /// A stack whose completion has the fewest bytes.
-  const StackTop& cheapest_stack(const Configuration& from) { return from.tops()[costs_.cheapest(&from).front()]; }
+  const StackTop& cheapest_stack(const Configuration& from) {
+    return from.tops()[from.count > 1 ? costs_.cheapest(&from).front() : 0];
+  }
 
   /// Lower bound on the bytes of the completion, without indentation.
   uint64_t cost(const Configuration& from) { return costs_.of(&from); }

@@ -20,7 +20,7 @@ class Costs {
     return add_lengths(grammar_.remaining(top.state, top.reg), top.parent ? of(top.parent) : 0);
   }
 
-  /// The stack tops, by index, that shortest completions take.
+  /// The stack tops, by index, that shortest completions take; of a configuration with several.
   const std::vector<uint32_t>& cheapest(const Configuration* configuration) { return find(configuration).tops; }
 
   /// Configurations measured so far.
@@ -29,12 +29,13 @@ class Costs {
  private:
   struct Cheapest {
     uint64_t bytes = kInfinite;
-    std::vector<uint32_t> tops;
+    std::vector<uint32_t> tops;  ///< empty if there is only one
   };
   const Cheapest& find(const Configuration* configuration);
   Cheapest measure(const Configuration& at) const;
 
   const ParseTable& grammar_;
+  std::vector<const Configuration*> pending_;   // of `find`
   std::pmr::monotonic_buffer_resource memory_;  // large caches are dropped at once
   std::pmr::unordered_map<const Configuration*, Cheapest> cache_{&memory_};
 };

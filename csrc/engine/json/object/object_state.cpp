@@ -146,6 +146,7 @@ Reg ObjectState::ending(Reg reg, bool one, Registers& registers) const {
   if (!shape_.is_plain || shape_.spec.max != kInfinite || !registers.only_endings) return reg;
   const bool begun = reg && Registers::words(reg)[0] == kBegun;
   const auto members = members_of(reg);
+  if (!begun && members[kFlags] & kEnding) return reg;
   std::vector<uint64_t> words =
       begun ? resolve_begun(Registers::words(reg)) : std::vector(members.begin(), members.end());
   if (words[kCount] + words[kMissing] < std::max<uint64_t>(shape_.spec.min, 1) || (one && words[kMissing] == 0))
@@ -162,7 +163,7 @@ Reg ObjectState::ending(Reg reg, bool one, Registers& registers) const {
       open[at / 64] |= uint64_t{1} << (at % 64);
     }
   }
-  words[kFlags] = flags(words);
+  words[kFlags] = flags(words) | kEnding;
   return registers.make(words);
 }
 

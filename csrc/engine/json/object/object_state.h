@@ -54,6 +54,7 @@ class ObjectState {
     kSteady = 32,        ///< one more other key changes nothing but its number, and whether the object may close
     kMayCloseNext = 64,  ///< the object may close after one more other key
     kImplied = 128,      ///< `kAhead`, but implied by the flags before
+    kEnding = 256,       ///< made by `ending`
   };
 
   /// `rule` is the owner of the frames.
