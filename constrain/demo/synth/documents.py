@@ -351,7 +351,7 @@ def _procedural(rng: Random) -> Source:
     if rng.random() < 0.3:
         slots = [*slots[: rng.randint(1, 5)], procedural.random_table(rng)]
     if rng.random() < 0.15:
-        slots.append(rng.choice(rng.choice(trained_families()).slots))
+        slots.append(replace(rng.choice(rng.choice(trained_families()).slots), key="other"))
     text, facts = _laid_out(_some(slots, rng), rng)
     return Source("procedural", text, slots, facts)
 

@@ -82,7 +82,7 @@ def random_table(rng: Random) -> Slot:
     rows = [mark + rng.choice([", ", " - ", " / ", "; "]).join(labelled)]
     if len({type(column.kind) for column in columns}) == len(columns) and rng.random() < 0.5:
         rows = [mark + rng.choice([", ", " - ", ": ", " | "]).join(holes)]
-    return Slot("table", Records(tuple(columns), 1, 5, tuple(row.replace(">", "\\>") for row in rows)), (label,))
+    return Slot("rows", Records(tuple(columns), 1, 5, tuple(row.replace(">", "\\>") for row in rows)), (label,))
 
 
 def random_kind(rng: Random) -> tuple[Kind, list[str]]:
