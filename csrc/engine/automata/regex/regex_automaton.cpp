@@ -32,15 +32,17 @@ ByteClasses::ByteClasses(const Utf8Forest& tries) : steps_(tries.size()) {
   }
 }
 
-Utf8Forest::Node ByteClasses::step(const Utf8Forest& tries, Utf8Forest::Node node, size_t byte_class) {
-  std::vector<Utf8Forest::Node>& steps = steps_[node];
-  if (steps.empty()) {
-    steps.assign(count(), Utf8Forest::kNone);
-    for (const Utf8Forest::Edge& edge : tries.edges(node)) {
-      std::fill(steps.begin() + of(edge.first), steps.begin() + of(edge.last) + 1, edge.target);
-    }
+const ByteClasses::Steps& ByteClasses::steps(const Utf8Forest& tries, Utf8Forest::Node node) {
+  Steps& steps = steps_[node];
+  if (!steps.targets.empty()) return steps;
+  steps.targets.assign(count(), Utf8Forest::kNone);
+  for (const Utf8Forest::Edge& edge : tries.edges(node)) {
+    std::fill(steps.targets.begin() + of(edge.first), steps.targets.begin() + of(edge.last) + 1, edge.target);
   }
-  return steps[byte_class];
+  for (size_t i = 1; i < count(); ++i) {
+    if (steps.targets[i] != steps.targets[i - 1]) steps.changes.add(static_cast<uint8_t>(i));
+  }
+  return steps;
 }
 
 RegexAutomaton::RegexAutomaton(Program program, bool ordered)
@@ -95,19 +97,25 @@ PrunedAutomaton::Verdict RegexAutomaton::glance(State state) {
 
 void RegexAutomaton::fill_row(State state, Transitions& row) {
   const std::vector<uint32_t> key(states_[state].begin(), states_[state].end());
-  State target = kDead;
-  ScratchList<uint32_t, 64> first, second;
-  auto *successors = &first.list, *last = &second.list;  // of this class, and of the one before
-  for (size_t byte_class = 0; byte_class < classes_.count(); ++byte_class) {
-    Deadline::check();
-    Place place;
-    const std::vector<Configuration> trackers = step_trackers(key, byte_class, place);
-    read(key[0], byte_class, place, ordered_, *successors);
-    const bool same = byte_class > 0 && trackers.empty() && *successors == *last;
-    if (!same) target = name(trackers, close(*successors, place, ordered_));
-    row.set(classes_.first(byte_class), classes_.last(byte_class), target);
-    std::swap(successors, last);
+  const ByteSet changes = this->changes(key[0]);
+  const auto count = static_cast<int>(classes_.count());
+  for (int byte_class = 0, end; byte_class < count; byte_class = end) {
+    end = changes.next(byte_class + 1);
+    if (end < 0 || end > count) end = count;
+    const State target = step(key, byte_class);
+    row.set(classes_.first(byte_class), classes_.last(end - 1), target);
   }
+}
+
+/// The byte classes by which a configuration may lead elsewhere than by the class before them.
+ByteSet RegexAutomaton::changes(Configuration configuration) {
+  if (!program_.trackers.empty()) return ByteSet::all();
+  ByteSet changes;
+  for (const Thread& thread : threads(configuration)) {
+    if (thread.condition != kNoCondition) return ByteSet::all();
+    changes.add(classes_.changes(program_.tries, thread.node));
+  }
+  return changes;
 }
 
 State RegexAutomaton::step(const std::vector<uint32_t>& key, size_t byte_class) {

@@ -29,12 +29,22 @@ class ByteClasses {
   uint8_t of(uint8_t byte) const { return classes_[byte]; }
   uint8_t first(size_t byte_class) const { return representatives_[byte_class]; }
   int last(size_t byte_class) const { return byte_class + 1 < count() ? first(byte_class + 1) - 1 : 255; }
-  Utf8Forest::Node step(const Utf8Forest& tries, Utf8Forest::Node node, size_t byte_class);
+  Utf8Forest::Node step(const Utf8Forest& tries, Utf8Forest::Node node, size_t byte_class) {
+    return steps(tries, node).targets[byte_class];
+  }
+  /// The classes by which a node leads elsewhere than by the class before them.
+  const ByteSet& changes(const Utf8Forest& tries, Utf8Forest::Node node) { return steps(tries, node).changes; }
 
  private:
+  struct Steps {
+    std::vector<Utf8Forest::Node> targets;  // by class
+    ByteSet changes;
+  };
+  const Steps& steps(const Utf8Forest& tries, Utf8Forest::Node node);
+
   std::array<uint8_t, 256> classes_;
   std::vector<uint8_t> representatives_;
-  std::vector<std::vector<Utf8Forest::Node>> steps_;
+  std::vector<Steps> steps_;
 };
 
 /// An automaton whose states hold the configurations of all trackers (for lookbehind) and of the pattern.
@@ -63,6 +73,7 @@ class RegexAutomaton : public PrunedAutomaton {
   void fill_row(State state, Transitions& row) override;
   Verdict glance(State state) override;
 
+  ByteSet changes(Configuration configuration);
   State step(const std::vector<uint32_t>& key, size_t byte_class);
   std::vector<Configuration> step_trackers(const std::vector<uint32_t>& key, size_t byte_class, Place& place);
   bool watches(Configuration configuration, size_t byte_class, Place& place);
