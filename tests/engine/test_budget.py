@@ -565,7 +565,7 @@ def test_the_work_for_all_tokens_of_a_mask_is_limited_together() -> None:
 
     # Completions that would take too much work are not measured.
     matcher().fill_bitmask(bits, budget=20)
-    limited = matcher(max_work=10_000)
+    limited = matcher(max_work=5_000)
     with pytest.raises(ResourceLimit, match="max_work"):
         limited.fill_bitmask(bits, budget=20)
     assert limited.accept_bytes(b"a")

@@ -40,15 +40,6 @@ void Completions::start_round(const Configuration& from, uint64_t steps, uint64_
 }
 
 std::optional<Completions::Length> Completions::measure_within(const Configuration& from) {
-  const uint64_t others = store_.work();
-  store_.start_work(work_);
-  const auto length = follow_within(from);
-  work_ = store_.work();
-  store_.start_work(others);
-  return length;
-}
-
-std::optional<Completions::Length> Completions::follow_within(const Configuration& from) {
   std::vector<Step*> way;
   Step* end = nullptr;
   for (const Configuration* at = &cheapest(from); at; at = way.back()->next) {
@@ -63,7 +54,7 @@ std::optional<Completions::Length> Completions::follow_within(const Configuratio
     }
     --left_;
     way.push_back(cached ? cached : &step(at));
-    store_.charge(way.back()->work);
+    work_ += way.back()->work;
     way.back()->round = round_;
   }
   const Step& first = way.empty() ? *end : *way.front();

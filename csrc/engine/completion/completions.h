@@ -76,11 +76,10 @@ class Completions {
   };
 
   void check_length(size_t steps) const;
-  std::optional<Length> follow_within(const Configuration& from);
   const Configuration& cheapest(const Configuration& from);
   Step* cached_step(const Configuration* at);
   Step& step(const Configuration* at);
-  bool round_is_over() const { return left_ == 0 || store_.work() > most_work_; }
+  bool round_is_over() const { return left_ == 0 || work_ > most_work_; }
   Step first_step(const Configuration& at);
   void measure_steps(const std::vector<Step*>& way, Step* end);
   bool comes_nearer(const StackTop& top, uint8_t byte, uint64_t here);
