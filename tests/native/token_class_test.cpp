@@ -119,6 +119,11 @@ TEST(token_classes_after_first_bytes_sort_by_what_follows) {
     }
     CHECK(tokens_of(*sorted->leaving(ByteSet::all(), vocabulary), vocabulary) ==
           tokens_where([&](TokenId token) { return begins(token) && rest(token).leaving; }));
+    const uint64_t step = TokenClass::kLengthSteps.front();
+    const auto long_tokens = tokens_of(*sorted->long_tokens(step, vocabulary), vocabulary);
+    CHECK(std::ranges::all_of(long_tokens, begins));
+    CHECK(std::ranges::includes(
+        long_tokens, tokens_where([&](TokenId token) { return begins(token) && rest(token).characters > step; })));
   }
 }
 

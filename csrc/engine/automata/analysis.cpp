@@ -40,8 +40,8 @@ uint32_t shortest_length(Automaton& automaton, State state, size_t budget) {
 
 uint64_t WordCounter::count(State root) {
   if (root == kDead) return 0;
-  if (excluded_ == 0 && automaton_->least_words(root).value_or(0) >= cap_) return cap_;
   if (const auto cached = counts_.find(root); cached != counts_.end()) return cached->second;
+  if (excluded_ == 0 && automaton_->least_words(root).value_or(0) >= cap_) return cap_;
   if (are_many(root)) return counts_[root] = cap_;
   enter(root);
   while (!path_.empty()) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -132,9 +133,9 @@ WildcardRegion FrameTokensBuilder::region(const StackTop& top) const {
   return text;
 }
 
-/// True if no token stays in a region for longer than its texts, or none that does may follow.
-bool FrameTokensBuilder::judges_all(const WildcardRegion& text) const {
-  return text.max_length >= vocabulary_.longest_token() || (text.exact && text.max_length <= kWildcardHorizon);
+/// True if hardly any token stays in a region for longer than its texts, or none that does may follow.
+bool FrameTokensBuilder::judges_most(const WildcardRegion& text) {
+  return text.max_length >= kWildcardHorizon || text.exact;
 }
 
 /// True if the first character of a region leads to one of more characters, so that more tokens stay in that one.
@@ -147,7 +148,7 @@ bool FrameTokensBuilder::starts_region(const StackTop& top, const WildcardRegion
     if (row.target(static_cast<uint8_t>(byte)) != row.usual) return false;
   }
   const WildcardRegion after = region({row.usual, top.reg, top.parent});
-  return judges_all(after) && after.characters != text.characters && (own & ~after.characters.ascii).empty();
+  return judges_most(after) && after.characters != text.characters && (own & ~after.characters.ascii).empty();
 }
 
 /// Tries of the tokens that do not stay in a wildcard region; of all tokens if there is none.
@@ -158,11 +159,6 @@ std::vector<TriePtr> FrameTokensBuilder::beyond(const WildcardRegion& text, cons
   if (bounded && (!text.exact || text.max_length > kWildcardHorizon))
     tries.push_back(within->long_tokens(text.max_length, vocabulary_));
   return tries;
-}
-
-/// Trie of the tokens that begin a region with their first byte, and do not stay in it.
-TriePtr FrameTokensBuilder::beyond(const Begun& begun) const {
-  return vocabulary_.token_class(begun.text.characters, begun.first)->leaving(begun.text.leaving, vocabulary_);
 }
 
 FrameTokens FrameTokensBuilder::walk_region(const StackTop& top, const WildcardRegion& text,
@@ -182,8 +178,9 @@ FrameTokens FrameTokensBuilder::walk_region(const StackTop& top, const WildcardR
   for (const TriePtr& trie : beyond(text, within)) walk(trie);
   walk_.known = nullptr, walk_.defers = nullptr;
   for (const Begun& one : begun) {
-    vocabulary_.token_class(one.text.characters, one.first)->add(add_lengths(one.text.max_length, 1), tokens_);
-    walk(beyond(one));
+    const TokenClassPtr after = vocabulary_.token_class(one.text.characters, one.first);
+    after->add(add_lengths(one.text.max_length, 1), tokens_);
+    for (const TriePtr& trie : beyond(one.text, after)) walk(trie);
   }
   return finish(std::move(frame));
 }
@@ -195,7 +192,7 @@ bool FrameTokensBuilder::begins(const Trie& trie, uint32_t node, const StackTop&
   const uint8_t byte = trie.byte[node];
   if (byte >= 0x80 || trie.size[node] != all.size[all.child(0, byte)]) return false;
   const WildcardRegion text = region(after);
-  if (!judges_all(text)) return false;
+  if (!judges_most(text)) return false;
   auto same = std::ranges::find(begun, text, &Begun::text);
   if (same == begun.end()) same = begun.insert(same, {text, {}});
   same->first.add(byte);
@@ -253,7 +250,9 @@ std::optional<FrameTokens> FrameTokensBuilder::walk_beside_usual(const StackTop&
     walk_.run_beside(*tries[i], top.state, usual, top.reg, top.parent_depth(), kInfinite);
     made = replace(made, walk_.differing, tries[i]);
     // Tokens that stay in a region after their first byte are allowed for both.
-    for (const Begun& one : std::exchange(begun, {})) tries.push_back(beyond(one));
+    for (const Begun& one : std::exchange(begun, {}))
+      std::ranges::copy(beyond(one.text, vocabulary_.token_class(one.text.characters, one.first)),
+                        std::back_inserter(tries));
   }
   walk_.defers = nullptr;
   return made;

@@ -44,14 +44,13 @@ class FrameTokensBuilder {
   FrameTokensPtr described_tokens(const StackTop& top, Part part, const std::function<FrameTokens()>& make);
   FrameTokens compute(const StackTop& top);
   std::vector<TriePtr> beyond(const WildcardRegion& text, const TokenClassPtr& within) const;
-  TriePtr beyond(const Begun& begun) const;
   FrameTokens walk_region(const StackTop& top, const WildcardRegion& text, const TokenClassPtr& within);
   std::optional<FrameTokens> walk_suffix_groups(const StackTop& top, const WildcardRegion& text,
                                                 const TokenClassPtr& within);
   std::optional<FrameTokens> walk_beside_usual(const StackTop& top, const WildcardRegion& text,
                                                const TokenClassPtr& within);
   WildcardRegion region(const StackTop& top) const;
-  bool judges_all(const WildcardRegion& text) const;
+  static bool judges_most(const WildcardRegion& text);
   bool starts_region(const StackTop& top, const WildcardRegion& text) const;
   bool begins(const Trie& trie, uint32_t node, const StackTop& after, std::vector<Begun>& begun) const;
   FrameTokens replace(const FrameTokens& by, std::vector<TokenId> tokens, const TriePtr& trie);

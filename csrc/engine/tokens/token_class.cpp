@@ -10,7 +10,9 @@
 namespace constrain {
 
 TokenClass::TokenClass(const Vocabulary& vocabulary, const CharacterClass& characters, std::vector<uint32_t> roots)
-    : characters_(vocabulary.characters()), leaving_(characters_->leaving(characters, roots)) {
+    : characters_(vocabulary.characters()),
+      roots_(std::move(roots)),
+      leaving_(characters_->leaving(characters, roots_)) {
   std::vector<uint32_t> words(vocabulary.mask_words());
   const std::vector<uint32_t>& size = vocabulary.trie().size;
   uint32_t from = 0;
@@ -18,7 +20,7 @@ TokenClass::TokenClass(const Vocabulary& vocabulary, const CharacterClass& chara
     for (const TokenId token : characters_->tokens(from, node)) bits::set(words.data(), static_cast<size_t>(token));
   };
   auto leaving = leaving_.begin();
-  for (const uint32_t root : roots) {
+  for (const uint32_t root : roots_) {
     const uint32_t end = root + size[root];
     for (from = root; leaving != leaving_.end() && leaving->node < end; ++leaving) {
       add_until(leaving->node);
@@ -95,8 +97,12 @@ TriePtr TokenClass::long_tokens(uint64_t max_length, const Vocabulary& vocabular
   std::call_once(long_made_[step], [&] {
     const Trie& trie = vocabulary.trie();
     std::vector<uint32_t> nodes;
+    auto root = roots_.begin();
     auto leaving = leaving_.begin();
     for (const uint32_t node : characters_->long_nodes()) {
+      while (root != roots_.end() && *root + trie.size[*root] <= node) ++root;
+      if (root == roots_.end()) break;
+      if (node < *root) continue;
       while (leaving != leaving_.end() && leaving->node + trie.size[leaving->node] <= node) ++leaving;
       const bool leaves = leaving != leaving_.end() && leaving->node <= node;
       if ((leaves ? leaving->characters : characters_->count(node)) > kLengthSteps[step]) nodes.push_back(node);

@@ -21,7 +21,7 @@ class Vocabulary;
 class TokenClass {
  public:
   /// Sorts the tokens below `roots`, nodes of the vocabulary's trie at the end of a character, by what follows there.
-  /// Only `add` and `leaving` are for classes below others than node 0.
+  /// `suffix_groups` is for classes below node 0 only.
   TokenClass(const Vocabulary& vocabulary, const CharacterClass& characters, std::vector<uint32_t> roots = {0});
 
   /// Adds the tokens that stay and have at most `max_length` characters, those up to the root included.
@@ -43,7 +43,8 @@ class TokenClass {
   static constexpr std::array<uint64_t, 3> kLengthSteps = {8, 16, kWildcardHorizon};
 
   /// Returns all tokens that stay in the class for more characters than `max_length` rounded down to a step, whether
-  /// they leave it later or not. `max_length` is at least the first step.
+  /// they leave it later or not; possibly others with that many characters, those up to the root included. `max_length`
+  /// is at least the first step.
   TriePtr long_tokens(uint64_t max_length, const Vocabulary& vocabulary) const;
 
   size_t bytes() const;
@@ -55,6 +56,7 @@ class TokenClass {
   std::vector<TokenId> longer(uint64_t max_length) const;
 
   std::shared_ptr<const TokenCharacters> characters_;
+  std::vector<uint32_t> roots_;
   std::vector<Leaving> leaving_;
   TokenBitsPtr all_;
   mutable std::array<std::once_flag, TokenCharacters::kShort + 1> up_to_made_;
