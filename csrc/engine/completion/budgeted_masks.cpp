@@ -5,6 +5,7 @@
 
 #include "engine/base/bits.h"
 #include "engine/base/errors.h"
+#include "engine/masks/frame_growth.h"
 #include "engine/text/utf8.h"
 
 namespace constrain {
@@ -178,6 +179,11 @@ BudgetedMasks::Made BudgetedMasks::find_or_make(const Configuration& from, uint6
 
 BudgetedMasks::Made BudgetedMasks::make(const Configuration& from, uint64_t budget) {
   start(from, budget);
+  if (all_fit(from)) {
+    reach_[&from] = most_;
+    return {.from = most_, .below = kInfinite, .mask = nullptr, .undecided = {}};
+  }
+  start(from, budget);
   const bool finished = finishes([&] {
     if (!walk_out_of_wildcard(from)) walk_.run(grammar_.vocabulary().trie(), 0, from.tops());
   });
@@ -218,6 +224,35 @@ MaskPtr BudgetedMasks::listed(const Configuration& from) {
     for (const TokenId id : vocabulary.eos()) tokens_.add(id);
   }
   return vocabulary.masks().intern(tokens_);
+}
+
+/// Proves that every token fits, if a bound on the growth of the top frame is cached: only tokens that leave the frame
+/// are measured. False if some of these do not fit, or were not measured.
+bool BudgetedMasks::all_fit(const Configuration& from) {
+  if (from.count != 1 || !one_for_each_byte_) return false;
+  const StackTop& top = from.tops().front();
+  // Near the end of a bounded region each state has a growth of its own, and walking is cheaper.
+  const uint64_t budget = grammar_.wildcard_region(top.state, top.reg).max_length;
+  if (budget > 0 && budget < grammar_.vocabulary().longest_token()) return false;
+  const auto growth = frame_growth(grammar_, top);
+  if (!growth) return false;
+  most_ = within_top(top, growth->bytes);
+  if (most_ > budget_) return false;
+  if (!top.parent) return true;
+  const bool finished = finishes([&] {
+    for (const uint32_t boundary : growth->boundary_nodes) {
+      walk_.run(grammar_.vocabulary().trie(), boundary, top.parent->tops());
+    }
+  });
+  measure_pending();
+  return finished && most_ <= budget_ && !guessed_ && decided();
+}
+
+/// Bounds the tokens needed after a token that stays in the top frame, whose completion then grows by `growth` bytes:
+/// one token for each byte of the frame, and those of the parent's completion.
+uint64_t BudgetedMasks::within_top(const StackTop& top, uint64_t growth) {
+  const uint64_t own = add_lengths(grammar_.remaining(top.state, top.reg), growth);
+  return top.parent ? add_lengths(own, completions_.measure(*top.parent).tokens) : own;
 }
 
 /// Walks only tokens that leave the wildcard region of a stack top, if the need of all other tokens is bounded. If that

@@ -114,6 +114,8 @@ class BudgetedMasks final : public SharedStage {
   void same_from(uint64_t budget) { same_from_ = std::max(same_from_, budget); }
   void same_below(uint64_t budget) { same_below_ = std::min(same_below_, budget); }
   bool bytes_fit(uint64_t bytes, uint64_t budget) const { return one_for_each_byte_ && bytes <= budget; }
+  bool all_fit(const Configuration& from);
+  uint64_t within_top(const StackTop& top, uint64_t growth);
   bool walk_out_of_wildcard(const Configuration& from);
   void walk_along_completion(const Configuration& from);
   uint64_t need_in_wildcard(const Configuration& from, const StackTop& top, uint64_t growth);
