@@ -22,7 +22,7 @@ _FORWARDED = "\n\n---------- Forwarded message ----------\n"
 def read_mail(content: bytes, source: str) -> Document:
     """Read an e-mail: lines with its headers and the names of attachments, an empty line, and its text.
 
-    Messages that are attached, as forwarded ones may be, follow in the same form.
+    Attached messages, such as forwarded ones, follow in the same form.
 
     The metadata has ``sender``, ``recipients``, ``copies``, ``subject``, ``date`` (ISO 8601, or as it is if it is no
     date) and ``attachments``, a list of names, as far as the e-mail has them.

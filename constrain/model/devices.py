@@ -74,7 +74,7 @@ _CONTROL_GROUP = Path("/sys/fs/cgroup")
 def _available_memory() -> int:
     """Bytes that a program may take without swapping; all of the machine's where the system does not tell them.
 
-    A container's limit counts, less what is taken of it and could not be given back (control groups, version 2).
+    In a container, at most what is left of its memory limit; cached files count as free (control groups, version 2).
     """
     available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     with suppress(OSError):

@@ -11,7 +11,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from constrain.demo.synth import Split, example, layout, noise, records, remix, tables, template
+from constrain.demo.synth import Split, documents, example, layout, noise, records, remix, tables, template
 from constrain.demo.synth.address import addressed, labelled
 from constrain.demo.synth.documents import _worded
 from constrain.demo.synth.family import (
@@ -386,6 +386,18 @@ def test_values_that_rows_share_stand_above_them_or_are_repeated_by_marks(monkey
         headed += times == 1
     assert 40 < marked < 120
     assert headed > 190
+
+
+def test_slots_of_a_generated_document_have_different_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Families name their slots without knowing the keys that generated tables have.
+    family = Family("sums", tuple(Slot(key, parse_kind("money 1 9"), (key,)) for key in ("rows", "table", "k0")))
+    monkeypatch.setattr(documents, "trained_families", lambda: (family,))
+    borrowed = 0
+    for seed in range(200):
+        keys = [slot.key for slot in documents._procedural(Author(str(seed))).slots]
+        assert len(set(keys)) == len(keys)
+        borrowed += "other" in keys
+    assert borrowed > 10
 
 
 def test_text_that_denies_any_entries_has_an_empty_list() -> None:

@@ -42,7 +42,7 @@ class ChosenExperts {
   }
 
  private:
-  // The same for one row, whose experts differ: the place of each is the number of those before it.
+  // The same for one row. Its experts are distinct, so the place of each is the number of smaller ones.
   __device__ __forceinline__ void find_of_row(const ExpertMlp& p) {
     const int lane = threadIdx.x;
     if (lane < kWarp) {
