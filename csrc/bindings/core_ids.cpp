@@ -2,10 +2,13 @@
 #include <pybind11/numpy.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <thread>
 #include <vector>
 
 #include "bindings/core.h"
+#include "engine/base/workers.h"
 #if PY_VERSION_HEX < 0x030B0000
 #include <longintrepr.h>
 #endif
@@ -74,6 +77,21 @@ Py_ssize_t small_int(PyObject* object) {
 #endif
 }
 
+void prefetch(const void* address) {
+#if defined(__GNUC__) || defined(__clang__)
+  __builtin_prefetch(address);
+#else
+  (void)address;
+#endif
+}
+
+/// Threads that read large sets; the thread that holds the interpreter's lock is one more. They are never joined: a
+/// process that was forked has none of them.
+Workers& readers() {
+  static Workers& workers = *new Workers(std::clamp(std::thread::hardware_concurrency(), 2u, 8u) - 1);
+  return workers;
+}
+
 /// Lists the keys among `count` entries of a set, without branches on which of them are in use; returns their number.
 Py_ssize_t list_keys(const setentry* entries, Py_ssize_t count, PyObject** keys) {
   constexpr Py_hash_t kRemoved = -1;
@@ -85,19 +103,35 @@ Py_ssize_t list_keys(const setentry* entries, Py_ssize_t count, PyObject** keys)
   return found;
 }
 
-/// Reads the hash table from one end to the other: nothing is called that could change it.
+/// Adds the keys among the entries from `start` to `end` of a set's hash table, and calls nothing that could change it.
 template <typename Ids>
-bool add_set(Ids& ids, PyObject* object) {
-  constexpr Py_ssize_t kBlock = 512;
+bool add_entries(Ids& ids, const PySetObject* set, Py_ssize_t start, Py_ssize_t end) {
+  constexpr Py_ssize_t kBlock = 512, kAhead = 24;
   PyObject* keys[kBlock];
-  const auto* set = reinterpret_cast<PySetObject*>(object);
-  for (Py_ssize_t start = 0; start <= set->mask; start += kBlock) {
-    const Py_ssize_t found = list_keys(set->table + start, std::min(kBlock, set->mask + 1 - start), keys);
+  for (; start < end; start += kBlock) {
+    const Py_ssize_t found = list_keys(set->table + start, std::min(kBlock, end - start), keys);
     for (Py_ssize_t i = 0; i < found; ++i) {
+      prefetch(keys[std::min(i + kAhead, found - 1)]);  // each number lies in memory of its own
       if (!ids.add(small_int(keys[i]))) return false;
     }
   }
   return true;
+}
+
+bool add_set(FewIds& ids, const PySetObject* set) { return add_entries(ids, set, 0, set->mask + 1); }
+
+/// Reads parts of a large set side by side. That is safe, because this thread keeps the interpreter's lock meanwhile.
+bool add_set(ManyIds& ids, const PySetObject* set) {
+  constexpr Py_ssize_t kPart = 1 << 14;
+  const Py_ssize_t size = set->mask + 1;
+  if (size < 2 * kPart) return add_entries(ids, set, 0, size);
+  std::atomic<bool> valid{true};
+  const auto add_part = [&](size_t part) {
+    const Py_ssize_t start = static_cast<Py_ssize_t>(part) * kPart;
+    if (!add_entries(ids, set, start, std::min(start + kPart, size))) valid = false;
+  };
+  readers().start(static_cast<size_t>((size + kPart - 1) / kPart), add_part)->finish();
+  return valid;
 }
 
 template <typename Ids>
@@ -120,7 +154,8 @@ template <typename Ids>
 bool add_all(Ids& ids, const py::object& collection) {
   PyObject* object = collection.ptr();
   // A subclass may iterate over something else than it holds.
-  if (PySet_CheckExact(object) || PyFrozenSet_CheckExact(object)) return add_set(ids, object);
+  if (PySet_CheckExact(object) || PyFrozenSet_CheckExact(object))
+    return add_set(ids, reinterpret_cast<const PySetObject*>(object));
   if (PyList_CheckExact(object) || PyTuple_CheckExact(object)) return add_items(ids, object);
   if (!py::isinstance<py::array>(collection) || py::reinterpret_borrow<py::array>(collection).ndim() != 1) return false;
   if (py::isinstance<py::array_t<int64_t>>(collection)) return add_array(ids, py::array_t<int64_t>(collection));

@@ -61,6 +61,14 @@ def test_large_sets_are_packed(ids: set[int], removed: set[int], words: int) -> 
         assert np.array_equal(np.unpackbits(packed.view(np.uint8), bitorder="little"), expected)
 
 
+def test_sets_that_are_read_in_parts() -> None:
+    words = 4096
+    large = set(range(0, 32 * words, 2))
+    assert pack_ids(large, words).tolist() == [0x55555555] * words  # type: ignore[union-attr]
+    for outsider in (-1, 32 * words, 2**40, "7"):
+        assert pack_ids(large | {outsider}, words) is None
+
+
 def test_sets_that_have_shrunk_and_subclasses() -> None:
     class Odd(set):  # type: ignore[type-arg]
         def __iter__(self) -> Any:

@@ -16,15 +16,31 @@ __global__ void __launch_bounds__(kProductThreads, 2) project_kernel(Product p) 
   project<T, false>(p, blockIdx.x, blockIdx.y * kMaxProductRows, rings);
 }
 
+// What an output's update is added to.
+template <bool kGated>
+struct Addends {
+  float products[kGated ? 2 : 1];
+  float residual;
+};
+
 template <typename T, bool kGated>
-__device__ __forceinline__ void write_sum(const Product& p, const T* base, int row, int output,
+__device__ __forceinline__ Addends<kGated> load_addends(const Product& p, const T* base, int row, int output) {
+  if (row >= p.rows || output >= p.outputs) return {};
+  const T* products = base + int64_t{row} * p.outputs * (kGated ? 2 : 1) + output;
+  Addends<kGated> addends = {};
+  addends.products[0] = to_float(products[0]);
+  if constexpr (kGated) addends.products[1] = to_float(products[p.outputs]);
+  if (p.residual) addends.residual = to_float(static_cast<const T*>(p.residual)[row * p.residual_stride + output]);
+  return addends;
+}
+
+template <typename T, bool kGated>
+__device__ __forceinline__ void write_sum(const Product& p, const Addends<kGated>& addends, int row, int output,
                                           const float (&sum)[kGated ? 2 : 1]) {
   if (row >= p.rows || output >= p.outputs) return;
-  const T* products = base + int64_t{row} * p.outputs * (kGated ? 2 : 1) + output;
-  float value = sum[0] + to_float(products[0]);
-  if constexpr (kGated) value = gated(value, sum[1] + to_float(products[p.outputs]), p.gate);
-  if (p.residual) value += to_float(static_cast<const T*>(p.residual)[row * p.residual_stride + output]);
-  static_cast<T*>(p.out)[row * p.out_stride + output] = from_float<T>(value);
+  float value = sum[0] + addends.products[0];
+  if constexpr (kGated) value = gated(value, sum[1] + addends.products[1], p.gate);
+  static_cast<T*>(p.out)[row * p.out_stride + output] = from_float<T>(value + addends.residual);
 }
 
 // A warp computes 16 outputs of eight rows from what has been projected.
@@ -33,12 +49,19 @@ __global__ void __launch_bounds__(kProductThreads) add_kernel(Product p, const T
   constexpr int kMatrices = kGated ? 2 : 1;
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, group = lane / 4, member = lane % 4;
   const int first = blockIdx.x * kOutputs + warp * kTile, first_row = blockIdx.y * kMaxProductRows;
+  const auto row_of = [&](int i) { return first_row + member * 2 + i % 2; };
+  const auto output_of = [&](int i) { return first + group + i / 2 * 8; };
   const auto up_row = [&](int m, int i) {
     return static_cast<const T*>(p.update.up) +
            (min(first + i, p.outputs - 1) + int64_t{m} * p.outputs) * p.update.rank;
   };
   wait_for_predecessor();
   release_successor();
+
+  // All before the first is written: `out` may be the memory of the products, so that later ones would wait for it.
+  Addends<kGated> addends[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) addends[i] = load_addends<T, kGated>(p, base, row_of(i), output_of(i));
 
   float sum[kMatrices][4] = {};
   for (int start = 0; start < p.update.rank; start += kRankSpan) {
@@ -58,7 +81,7 @@ __global__ void __launch_bounds__(kProductThreads) add_kernel(Product p, const T
     float each[kMatrices];
 #pragma unroll
     for (int m = 0; m < kMatrices; ++m) each[m] = sum[m][i];
-    write_sum<T, kGated>(p, base, first_row + member * 2 + i % 2, first + group + i / 2 * 8, each);
+    write_sum<T, kGated>(p, addends[i], row_of(i), output_of(i), each);
   }
 }
 
