@@ -20,6 +20,7 @@ from constrain.demo.synth.implied import (
     woven,
 )
 from constrain.demo.synth.kinds import Boolean, Value
+from constrain.demo.synth.plain_answers import plain_answer
 from constrain.demo.synth.quantities import Integer
 from constrain.demo.synth.questions import ask_object
 from constrain.demo.synth.slots import Slot
@@ -122,6 +123,16 @@ def test_answers_follow_from_the_sentence_or_are_left_open() -> None:
     }
     assert meant | plain <= answers
     assert all(truth is None for sentence, truth in answers if sentence in ("", "The roof is new."))
+
+
+def test_plain_answers_are_statements_with_the_words_of_a_label() -> None:
+    remote = ["remote work possible", "home office allowed"]
+    said = {answer: {plain_answer(remote, answer, Random(seed)) for seed in range(2000)} for answer in (True, False)}
+    assert {"remote work welcome.", "home office: OK", "remote work possible", "home office allowed: yes"} <= said[True]
+    assert {"remote work not possible", "no remote work possible.", "home office - forbidden!"} <= said[False]
+    assert not said[True] & said[False]
+    every = {(matter.labels, answer) for matter in of_kind(Boolean) for answer in (True, False)}
+    assert not any("  " in plain_answer(labels, answer, Random(1)) for labels, answer in every)
 
 
 def test_open_matters_are_null_or_left_out_or_unknown_where_the_schema_says_so() -> None:

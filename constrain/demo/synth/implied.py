@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 
 from constrain.demo.synth import kinds, pools, template
 from constrain.demo.synth.kinds import Ask, Kind, Schema, Value
+from constrain.demo.synth.plain_answers import plain_answer
 from constrain.demo.synth.quantities import Integer
 from constrain.demo.synth.slots import Slot
 from constrain.demo.synth.specs import distractor
@@ -192,14 +193,22 @@ def _told(matter: Matter, key: str, rng: Random) -> Told:
     asked = replace(slot, kind=_with_unknown(matter.kind)) if offered else slot
     if rng.random() >= _OPEN:
         value = matter.kind.sample(rng)
-        if isinstance(value.data, bool) and rng.random() < _PLAINLY:
-            value = Value(rng.choice(_PLAIN_ANSWERS[value.data]).format(matter.labels[0]), value.data).capitalised()
-            return Told(slot, value.text, value)
+        if rng.random() < _PLAINLY:
+            value = _plainly(matter, value.data, rng)
+            return Told(asked, value.text, value)
         return Told(asked, _named(value.text, matter, rng), value)
     if not matter.neutral or rng.random() >= _NEUTRAL:
         return Told(slot, "", None)
     sentence = _written(rng.choice(matter.neutral), rng)
     return Told(asked, sentence, Value(sentence, _UNKNOWNS[0]) if asked.kind != slot.kind else None)
+
+
+def _plainly(matter: Matter, answer: Any, rng: Random) -> Value:
+    """Tell an answer by the words of a label; a class by its own name, and a number by itself."""
+    if isinstance(answer, bool):
+        return Value(plain_answer(matter.labels, answer, rng), answer).capitalised()
+    named = matter.kind.asked.options[answer] if isinstance(matter.kind.asked, Classes) else (str(answer),)
+    return Value(f"{rng.choice(matter.labels)}: {rng.choice(named)}", answer).capitalised()
 
 
 def _named(sentence: str, matter: Matter, rng: Random) -> str:
@@ -209,16 +218,8 @@ def _named(sentence: str, matter: Matter, rng: Random) -> str:
     return f"{rng.choice(matter.labels).capitalize()}: {sentence}"
 
 
-_PLAINLY = 0.12
-"""Share of the truths that are told by the words of the label, beside a yes or a negation."""
-
-_PLAIN_ANSWERS = {
-    True: ("{}: yes", "{}? Yes.", "{}: ja", "✓ {}", "{}: of course.", "{} - indeed.", "[x] {}", "{}: oui, sí, yes!"),
-    False: (
-        "{}: no", "{}? No.", "{}: nein", "✗ {}", "{}: not this time.", "{} - alas, no.", "[ ] {}", "{}: never.",
-        "{}? Not at all.", "{}: non", "{}: not any more.", "{}? We must say no to that.",
-    ),
-}  # fmt: skip
+_PLAINLY = 0.3
+"""Share of the answers that are told by the words of a label or a class."""
 
 _FRAGMENT = 14
 """Number of characters of the longest answers that mostly stand after a label."""
