@@ -487,6 +487,32 @@ def test_amounts_that_are_said_keep_their_meaning(spec: str, meaning: dict[str, 
         assert not text[:1].isdigit() or " and " in text or text.startswith(str(number))
 
 
+def test_later_dates_follow_the_date_before_them() -> None:
+    for seed in range(200):
+        author = Author(str(seed))
+        start, end, paid = (parse_kind(spec).sample(author) for spec in ("date", "later 1 20", "later 0 5"))
+        assert 1 <= (end.data - start.data).days <= 20
+        assert 0 <= (paid.data - end.data).days <= 5
+
+
+def test_numbers_are_implied_by_phrases() -> None:
+    kind = parse_kind("meant 2=twice a day/mornings, and again at night, 3=a pear and two plums")
+    seen = {value.text: value.data for value in (kind.sample(Random(seed)) for seed in range(60))}
+    assert seen == {"twice a day": 2, "mornings, and again at night": 2, "a pear and two plums": 3}
+    assert kind.ask(Random(1)).read(Value("twice a day", 2)) == 2
+
+
+def test_classes_that_are_tied_fit_each_other() -> None:
+    specs = ("tied end enum won, drawn, lost", "tied end bool glad ~ sad", "tied end meant 3=all, 1=one, 0=none")
+    seen = set()
+    for seed in range(60):
+        author = Author(str(seed))
+        seen.add(tuple(parse_kind(spec).sample(author).text for spec in specs))
+    assert seen == {("won", "glad", "all"), ("drawn", "glad", "one"), ("drawn", "sad", "one"), ("lost", "sad", "none")}
+    with pytest.raises(ValueError, match="can be tied"):
+        parse_kind("tied end person")
+
+
 def test_dates_of_other_centuries_and_months_are_in_their_range() -> None:
     for seed in range(200):
         day = parse_kind("date 1700 1750").sample(Random(seed))

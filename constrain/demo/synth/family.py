@@ -17,10 +17,11 @@ holds any number of families::
     This is bill {number} ...
 
 First the slots: key, kind, labels, and optionally a description and sentences (separated by `` / ``) that state the
-value at ``{}``. The indented lines under a ``records`` slot are its columns; ``>`` lines print a record on a line of
-its own (``¶`` breaks it, at its end with a blank line), ``>>`` within a sentence, ``>>>`` in one or two sentences of
-its own. Then the wordings, templates of :mod:`constrain.demo.synth.template`; those after ``--- held out`` are never
-trained on.
+value at ``{}``. Kinds of one document that are ``tied`` by a name, such as ``tied end enum won, lost`` and ``tied end
+bool glad ~ sad``, fit each other: their first classes go together, and their last ones. The indented lines under a
+``records`` slot are its columns; ``>`` lines print a record on a line of its own (``¶`` breaks it, at its end with a
+blank line), ``>>`` within a sentence, ``>>>`` in one or two sentences of its own. Then the wordings, templates of
+:mod:`constrain.demo.synth.template`; those after ``--- held out`` are never trained on.
 """
 
 from __future__ import annotations

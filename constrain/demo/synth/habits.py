@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, TypeVar
 
@@ -37,6 +37,18 @@ def habit(name: str, rng: Random, choose: Callable[[Random], T]) -> T:
         rng.habits[name] = choose(rng)
     chosen: T = rng.habits[name] if rng.clean or rng.random() < _KEPT else choose(rng)
     return chosen
+
+
+def pick(options: Sequence[T], tied: str, rng: Random) -> T:
+    """Choose one of ``options``.
+
+    The choices of an author that are ``tied`` by one name stand at the same share of their options, so that a document
+    does not contradict itself: at the first ones, the last ones, or between.
+    """
+    if not tied or not isinstance(rng, Author):
+        return rng.choice(options)
+    share = rng.habits.setdefault(f"tied {tied}", rng.random())
+    return options[int(share * len(options))]
 
 
 def is_formal(rng: Random) -> bool:

@@ -15,7 +15,7 @@ from random import Random
 from typing import Any
 
 from constrain.demo.synth import pools
-from constrain.demo.synth.habits import is_formal
+from constrain.demo.synth.habits import is_formal, pick
 
 Schema = dict[str, Any]
 
@@ -160,14 +160,16 @@ class Address(Kind):
 class Enum(Kind):
     """One of a few classes; ``options`` maps each to phrases for it; ``data`` is the class.
 
-    Mode ``label`` mostly prints the class itself, unless classes are told by their meaning only.
+    Mode ``label`` mostly prints the class itself, unless classes are told by their meaning only. Choices of a document
+    that are ``tied`` by one name fit each other.
     """
 
     options: dict[str, tuple[str, ...]]
     by_meaning: bool = False
+    tied: str = ""
 
     def sample(self, rng: Random, mode: str = "") -> Value:
-        return self.of_class(rng.choice(list(self.options)), rng, mode)
+        return self.of_class(pick(list(self.options), self.tied, rng), rng, mode)
 
     def of_class(self, option: str, rng: Random, mode: str = "") -> Value:
         """Sample a value of one of the classes."""
@@ -203,13 +205,17 @@ _TRUTHS = (("yes", "no"), ("Yes", "No"), ("true", "false"), ("True", "False"), (
 
 @dataclass(frozen=True)
 class Boolean(Kind):
-    """A Boolean; ``data`` is the truth value. Mode ``label`` prints yes or no in some form."""
+    """A Boolean; ``data`` is the truth value. Mode ``label`` prints yes or no in some form.
+
+    ``tied`` is as for :class:`Enum`.
+    """
 
     yes: tuple[str, ...]
     no: tuple[str, ...]
+    tied: str = ""
 
     def sample(self, rng: Random, mode: str = "") -> Value:
-        truth = rng.random() < 0.5
+        truth = pick((True, False), self.tied, rng)
         if mode == "label":
             return Value(rng.choice(_TRUTHS)[0 if truth else 1], truth)
         return Value(rng.choice(self.yes if truth else self.no), truth)

@@ -51,6 +51,16 @@ def _remember(moment: datetime, rng: Random) -> None:
         rng.habits.setdefault("first date", moment)
 
 
+def _remember_last(moment: datetime, rng: Random) -> None:
+    if isinstance(rng, Author):
+        rng.habits["last date"] = moment
+
+
+def _without_year(moment: datetime, rng: Random) -> Value:
+    _remember_last(moment, rng)
+    return Value(print_moment(moment, habit("date without year", rng, _format_without_year)), moment)
+
+
 def _format(rng: Random) -> str:
     return rng.choice(_MOMENT_FORMATS)
 
@@ -75,8 +85,7 @@ class Date(Kind):
         if self.first != Date.first:
             return self._print(random_moment(rng, self.first, self.last), rng)
         if isinstance(rng, Author) and "first date" in rng.habits and rng.random() < 0.25:
-            moment = _soon_after(rng.habits["first date"], rng)
-            return Value(print_moment(moment, habit("date without year", rng, _format_without_year)), moment)
+            return _without_year(_soon_after(rng.habits["first date"], rng), rng)
         if not self.spoken and not is_clean(rng) and rng.random() < 0.1:
             return self._print(random_moment(rng, 1931, 1991), rng)
         value = self._print(random_moment(rng, self.first, self.last), rng)
@@ -84,6 +93,7 @@ class Date(Kind):
         return value
 
     def _print(self, moment: datetime, rng: Random) -> Value:
+        _remember_last(moment, rng)
         if self.spoken and rng.random() < 0.7:
             return _said_day(moment, rng)
         if moment.day > 12 and rng.random() < 0.12:
@@ -107,6 +117,23 @@ class Date(Kind):
 
     def parts(self, rng: Random) -> list[tuple[str, Ask]]:
         return [("year", Ask({"type": "integer"}, lambda v: v.data.year))]
+
+
+@dataclass(frozen=True)
+class Later(Date):
+    """A date that is ``least`` to ``most`` days after the one before it in the document."""
+
+    least: int = 1
+    most: int = 30
+
+    def sample(self, rng: Random, mode: str = "") -> Value:
+        if not isinstance(rng, Author) or "last date" not in rng.habits:
+            return super().sample(rng, mode)
+        moment = rng.habits["last date"] + timedelta(days=rng.randint(self.least, self.most))
+        first = rng.habits.get("first date")
+        if first and 0 <= (moment - first).days <= 90 and rng.random() < 0.25:
+            return _without_year(moment, rng)
+        return self._print(moment, rng)
 
 
 @dataclass(frozen=True)

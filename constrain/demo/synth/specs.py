@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -61,6 +62,8 @@ def parse_kind(spec: str) -> Kind:
     words = rest.split()
     if name in ("date", "day"):
         return moments.Date(*_years(words), spoken=name == "day")
+    if name == "later":
+        return moments.Later(least=int(words[0]), most=int(words[1]))
     if name == "month":
         return moments.Month(*_years(words))
     if name in spoken.UNITS:
@@ -83,6 +86,10 @@ def parse_kind(spec: str) -> Kind:
         return quantities.Decimal(float(words[0]), float(words[1]), int(words[2]), " ".join(words[3:]))
     if name == "enum":
         return _enum(rest)
+    if name == "meant":
+        return spoken.Meant(tuple(map(_meant, re.split(r", (?=\d+=)", rest))))
+    if name == "tied":
+        return _tied(parse_kind(" ".join(words[1:])), words[0])
     if name == "some":
         return choices.Choices(_enum(" ".join(words[:-1])), *parse_range(words[-1]))
     if name == "bool":
@@ -142,6 +149,17 @@ def _enum(text: str) -> kinds.Enum:
 def _option(text: str) -> tuple[str, tuple[str, ...]]:
     label, _, phrases = text.partition("=")
     return label, tuple(_alternatives(phrases)) if phrases else (label,)
+
+
+def _tied(kind: Kind, name: str) -> Kind:
+    if not isinstance(kind, kinds.Enum | kinds.Boolean | spoken.Meant):
+        raise ValueError(f"only classes, truths and numbers of phrases can be tied, not {kind!r}")
+    return replace(kind, tied=name)
+
+
+def _meant(text: str) -> tuple[int, tuple[str, ...]]:
+    number, _, phrases = text.partition("=")
+    return int(number), tuple(_alternatives(phrases))
 
 
 def _years(words: list[str]) -> tuple[int, int]:

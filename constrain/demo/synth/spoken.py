@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
+from constrain.demo.synth.habits import pick
 from constrain.demo.synth.kinds import Ask, Kind, Value
 from constrain.demo.synth.quantities import Integer, in_words, with_unit
 
@@ -85,6 +86,21 @@ class Duration(Kind):
 def _units(number: int, unit: str, rng: Random) -> str:
     digits = str(number) if rng.random() < 0.5 else in_words(number)
     return f"{digits} {unit}{'' if number == 1 else 's'}"
+
+
+@dataclass(frozen=True)
+class Meant(Kind):
+    """A number that phrases imply, such as ``twice a day`` or ``an apple and two pears``; ``data`` is the number."""
+
+    phrases: tuple[tuple[int, tuple[str, ...]], ...]
+    tied: str = ""
+
+    def sample(self, rng: Random, mode: str = "") -> Value:
+        number, phrases = pick(self.phrases, self.tied, rng)
+        return Value(rng.choice(phrases), number)
+
+    def ask(self, rng: Random) -> Ask:
+        return Ask({"type": rng.choice(["integer", "integer", "number"])}, lambda v: v.data)
 
 
 _SHARES = {
