@@ -574,3 +574,8 @@ def _may_be_null(schema: dict[str, Any]) -> bool:
         or "null" in schema.get("type", "")
         or None in schema.get("enum", ())
     )
+
+
+def test_phrases_of_slots_have_no_holes() -> None:
+    slots = (slot for family in ALL for slot in family.slots)
+    assert not any("{=" in repr(slot.kind) for slot in slots if not isinstance(slot.kind, Records))
