@@ -15,10 +15,12 @@ from typing import Any, NamedTuple
 
 from constrain.demo.synth import implied, layout, noise, procedural, remix, roles, template
 from constrain.demo.synth.address import addressed
+from constrain.demo.synth.amendments import amended
 from constrain.demo.synth.family import Family, held_out_families, trained_families
 from constrain.demo.synth.habits import Author, is_clean
 from constrain.demo.synth.kinds import Person, Value
 from constrain.demo.synth.layout import Document
+from constrain.demo.synth.lookups import looked_up
 from constrain.demo.synth.mentions import mentioned_again
 from constrain.demo.synth.questions import Question, ask_object
 from constrain.demo.synth.records import Records
@@ -78,6 +80,8 @@ def example(seed: int, split: Split, index: int, clean: float = CLEAN) -> Exampl
     rng = Author(f"{seed}/{split.value}/{index}")
     rng.clean = split is Split.TRAIN and rng.random() < clean
     family, text, slots, facts, told = _SOURCES[split](rng)
+    if split is Split.TRAIN and rng.random() < _AMENDED:
+        text = amended(text, slots, facts, rng)
     if not rng.clean and rng.random() < 0.14:
         text = _among_others(text, slots, rng)
     if split is Split.TRAIN and len(slots) > 1 and not told and rng.random() < _IMPLIED:
@@ -89,10 +93,18 @@ def example(seed: int, split: Split, index: int, clean: float = CLEAN) -> Exampl
         text = mentioned_again(text, slots, facts, rng)
     if not rng.clean:
         text = noise.wrap(text, list(facts.values()), rng)
+    if split is Split.TRAIN and len(slots) > 1 and rng.random() < _LOOKED_UP:
+        told = [*told, *looked_up(text, slots, facts, rng)]
     question = _question(text, slots, facts, told, rng)
     shots = _shots(family, set(facts), question, rng) if split is Split.TRAIN and rng.random() < _SHOWN else ()
     return Example(family, text, question.schema, question.read(facts), shots)
 
+
+_AMENDED = 0.12
+"""Share of the documents that are corrected at their end."""
+
+_LOOKED_UP = 0.2
+"""Share of the documents of several slots, of those with lists, that are asked for single entries of one."""
 
 _IMPLIED = 0.35
 """Share of the documents of several slots into which sentences about other matters are put, which imply answers."""

@@ -54,7 +54,7 @@ class Records(Kind):
             printed = self._distinct(count, lambda _: self._print(wording, rng))
             return Value(join_and([text for text, _ in printed]), [row for _, row in printed])
         if not self.rows or mode == "table" or rng.random() < 0.3:
-            rows = [row for _, row in self._distinct(count, lambda _: ("", self._cells(rng)))]
+            rows = [row for _, row in self._distinct(count, lambda _: ("", self.sample_row(rng)))]
             return Value(print_table(self.columns, rows, rng), rows)
         wording = rng.choice(self.rows)
         printed = self._distinct(count, lambda _: self._print(wording, rng))
@@ -101,7 +101,7 @@ class Records(Kind):
             rows.append(printed)
         return rows
 
-    def _cells(self, rng: Random) -> Row:
+    def sample_row(self, rng: Random) -> Row:
         """Sample a row of a table; columns that some wordings leave out are sometimes blank."""
         certain = self._certain()
         shown = [column for column in self.columns if column.key in certain or rng.random() < _FILLED]

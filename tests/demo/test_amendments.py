@@ -1,0 +1,59 @@
+"""Documents that are corrected at their end, and fields that ask for one entry of a list."""
+
+from __future__ import annotations
+
+from random import Random
+
+from constrain.demo.synth.amendments import amended
+from constrain.demo.synth.kinds import Value
+from constrain.demo.synth.lookups import looked_up
+from constrain.demo.synth.records import Records
+from constrain.demo.synth.slots import Slot
+from constrain.demo.synth.specs import parse_kind
+
+COUNT = Slot("count", parse_kind("int 10 99"), ("guests",))
+DISH = Slot("dish", parse_kind("pick soup/roast/tart/cheese/salad/bread"), ("dish",))
+PRICE = Slot("price", parse_kind("int 100 999"), ("price",))
+MENU = Slot("menu", Records((DISH, PRICE), 2, 4), ("courses",))
+ROWS = [{"dish": Value("soup"), "price": Value("104", 104)}, {"dish": Value("tart"), "price": Value("207", 207)}]
+TEXT = "For 14 guests: soup 104, tart 207."
+
+
+def facts() -> dict[str, Value]:
+    return {"count": Value("14", 14), "menu": Value("soup 104, tart 207", list(ROWS))}
+
+
+def test_a_corrected_value_is_the_one_told_last() -> None:
+    changed = 0
+    for seed in range(200):
+        told = facts()
+        text = amended(TEXT, [COUNT], told, Random(seed))
+        assert text.startswith(TEXT)
+        assert told["count"].text in text
+        changed += told["count"].data != 14
+    assert 100 < changed < 190
+
+
+def test_entries_are_struck_out_changed_and_added() -> None:
+    lengths = set()
+    for seed in range(200):
+        told = facts()
+        text = amended(TEXT, [MENU], told, Random(seed))
+        rows = told["menu"].data
+        lengths.add(len(rows))
+        assert all(value.text in text for row in rows for value in row.values())
+        assert "{" not in text
+    assert lengths == {1, 2, 3}
+
+
+def test_single_entries_are_asked_for_by_name_or_place() -> None:
+    found: dict[str, str | None] = {}
+    for seed in range(200):
+        told = facts()
+        for slot in looked_up(TEXT, [COUNT, MENU], told, Random(seed)):
+            found[slot.labels[0]] = told[slot.key].text if slot.key in told else None
+    assert {"price of soup": "104", "price of tart": "207", "first dish": "soup", "last dish": "tart"}.items() <= (
+        found.items()
+    )
+    assert {found.get(f"price of {name}") for name in ("roast", "cheese", "salad")} == {None}
+    assert looked_up(TEXT, [COUNT], facts(), Random(1)) == []
