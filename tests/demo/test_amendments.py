@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from constrain.demo.synth.amendments import amended
+from constrain.demo.synth.family import parse_family
 from constrain.demo.synth.kinds import Value
 from constrain.demo.synth.lookups import looked_up
 from constrain.demo.synth.records import Records
@@ -57,3 +58,15 @@ def test_single_entries_are_asked_for_by_name_or_place() -> None:
     )
     assert {found.get(f"price of {name}") for name in ("roast", "cheese", "salad")} == {None}
     assert looked_up(TEXT, [COUNT], facts(), Random(1)) == []
+
+
+def test_entries_of_lists_may_have_lists() -> None:
+    family = parse_family(
+        "trip\ndays | records 2-2 | days\n  day | noun | day\n  stops | records 1-2 | stops\n"
+        "    place | city | place\n    > - {place}\n  > {day} ¶ {stops} ¶\n---\n{days}\n"
+    )
+    kind = family.slots[0].kind
+    for seed in range(50):
+        value = kind.sample(Random(seed))
+        assert len(value.data) == 2
+        assert all(stop["place"].text in value.text for row in value.data for stop in row["stops"].data)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from random import Random
 
-from constrain.demo.synth.habits import Author
-from constrain.demo.synth.kinds import Value
+from constrain.demo.synth.habits import Author, breaks_values
+from constrain.demo.synth.kinds import Text, Value
 from constrain.demo.synth.naming import unit_of, with_unit
 from constrain.demo.synth.quantities import without_unit
+from constrain.demo.synth.questions import Manner
 from constrain.demo.synth.slots import Slot
 from constrain.demo.synth.specs import parse_kind
 from constrain.demo.synth.tables import print_table
@@ -81,3 +82,16 @@ def test_names_of_fields_may_have_the_unit_or_currency_of_the_document() -> None
     assert names == {"price", f"price {currency}", f"price in {currency}"}
     assert {with_unit("kg", WEIGHT.kind, Random(seed)) for seed in range(60)} == {"kg", "kg kilos", "kg in kilos"}
     assert unit_of(NAME.kind, author) == ""
+
+
+def test_long_cells_go_on_below_themselves_and_cannot_be_quoted() -> None:
+    long = Slot("long", Text(lambda _: "a cell of many words that has to be folded"), ("remark",))
+    folded = 0
+    for seed in range(300):
+        author = Author(str(seed))
+        rows = [{"name": Value(f"n{at}"), "long": long.kind.sample(author)} for at in range(3)]
+        text = print_table([NAME, long], rows, author)
+        assert breaks_values(author) == (rows[0]["long"].text not in text)
+        folded += breaks_values(author)
+        assert not breaks_values(author) or Manner.sample(author).quoted == 0
+    assert 10 < folded < 60

@@ -17,7 +17,7 @@ from constrain.demo.synth import implied, layout, noise, procedural, remix, role
 from constrain.demo.synth.address import addressed
 from constrain.demo.synth.amendments import amended
 from constrain.demo.synth.family import Family, held_out_families, trained_families
-from constrain.demo.synth.habits import Author, is_clean
+from constrain.demo.synth.habits import Author, breaks_values, is_clean
 from constrain.demo.synth.kinds import Person, Value
 from constrain.demo.synth.layout import Document
 from constrain.demo.synth.lookups import looked_up
@@ -151,7 +151,7 @@ def _shots(name: str, keys: set[str], question: Question, rng: Author) -> tuple[
         author = Author(str(rng.random()))
         author.clean = rng.clean
         _, text, _, facts, _ = _of_family(family, family.wordings, author)
-        if keys <= set(facts):
+        if keys <= set(facts) and not breaks_values(author):
             shots.append(Shot(text, _json(question.read(facts))))
     return tuple(shots)
 

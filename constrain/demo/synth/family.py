@@ -82,17 +82,15 @@ def _slots(lines: list[str]) -> list[Slot]:
     drafts: list[_Draft] = []
     for line in lines:
         body = line.strip()
+        owners = [drafts, *([drafts[-1].columns] if line.startswith(" ") else [])]
+        if line.startswith("    "):
+            owners.append(drafts[-1].columns[-1].columns)
+        if not body.startswith(">"):
+            owners[-1].append(_Draft(_cells(body)))
+            continue
         printed = f"{body.lstrip('>').strip()} ".replace(" ¶ ", "\n").rstrip(" ")
-        if body.startswith(">>>"):
-            drafts[-1].prose.append(printed)
-        elif body.startswith(">>"):
-            drafts[-1].inline.append(printed)
-        elif body.startswith(">"):
-            drafts[-1].rows.append(printed)
-        elif line.startswith(" "):
-            drafts[-1].columns.append(_Draft(_cells(body)).slot())
-        else:
-            drafts.append(_Draft(_cells(body)))
+        draft = owners[max(0, len(owners) - 2)][-1]
+        {">": draft.rows, ">>": draft.inline, ">>>": draft.prose}[body.split()[0]].append(printed)
     return [draft.slot() for draft in drafts]
 
 
@@ -105,7 +103,7 @@ class _Draft:
     """A slot during parsing: the cells of its line, and the lines below it."""
 
     cells: list[str]
-    columns: list[Slot] = field(default_factory=list)
+    columns: list[_Draft] = field(default_factory=list)
     rows: list[str] = field(default_factory=list)
     inline: list[str] = field(default_factory=list)
     prose: list[str] = field(default_factory=list)
@@ -119,4 +117,11 @@ class _Draft:
         if not spec.startswith("records"):
             return parse_kind(spec)
         low, high = parse_range(spec.split()[1])
-        return records.Records(tuple(self.columns), low, high, tuple(self.rows), tuple(self.inline), tuple(self.prose))
+        return records.Records(
+            tuple(draft.slot() for draft in self.columns),
+            low,
+            high,
+            tuple(self.rows),
+            tuple(self.inline),
+            tuple(self.prose),
+        )

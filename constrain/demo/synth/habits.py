@@ -57,3 +57,13 @@ def is_formal(rng: Random) -> bool:
 
 
 _FORMAL = 0.25
+
+
+def break_values(rng: Random) -> None:
+    """Remember that a document has values that other text interrupts, which cannot be quoted."""
+    if isinstance(rng, Author):
+        rng.habits["broken values"] = True
+
+
+def breaks_values(rng: Random) -> bool:
+    return isinstance(rng, Author) and "broken values" in rng.habits

@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 from constrain.demo.synth import naming, pools
+from constrain.demo.synth.habits import breaks_values
 from constrain.demo.synth.kinds import Ask, Schema, Value, verbatim
 from constrain.demo.synth.slots import Slot
 
@@ -58,8 +59,9 @@ class Manner:
 
     @classmethod
     def sample(cls, rng: Random) -> Manner:
-        quoted = rng.choice([0.5, 1.0]) if rng.random() < 0.25 else 0.0
-        evident = rng.choice([0.4, 1.0]) if rng.random() < 0.2 else 0.0
+        quotable = not breaks_values(rng)
+        quoted = rng.choice([0.5, 1.0]) if quotable and rng.random() < 0.25 else 0.0
+        evident = rng.choice([0.4, 1.0]) if quotable and rng.random() < 0.2 else 0.0
         return cls(naming.style(rng), quoted, evident, rng.choice([0.0, 0.1, 0.5, 0.9]))
 
 

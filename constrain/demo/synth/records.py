@@ -53,12 +53,15 @@ class Records(Kind):
             wording = rng.choice(self.inline)
             printed = self._distinct(count, lambda _: self._print(wording, rng))
             return Value(join_and([text for text, _ in printed]), [row for _, row in printed])
-        if not self.rows or mode == "table" or rng.random() < 0.3:
+        if not self.rows or (not self._is_nested() and (mode == "table" or rng.random() < 0.3)):
             rows = [row for _, row in self._distinct(count, lambda _: ("", self.sample_row(rng)))]
             return Value(print_table(self.columns, rows, rng), rows)
         wording = rng.choice(self.rows)
         printed = self._distinct(count, lambda _: self._print(wording, rng))
         return Value("\n".join(text for text, _ in printed), [row for _, row in printed])
+
+    def _is_nested(self) -> bool:
+        return any(isinstance(column.kind, Records) for column in self.columns)
 
     def ask(self, rng: Random) -> Ask:
         columns = list(self.columns)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import groupby, pairwise, zip_longest
 from random import Random
 
 from constrain.demo.synth import naming, quantities
+from constrain.demo.synth.habits import Author, break_values
 from constrain.demo.synth.kinds import Value
 from constrain.demo.synth.slots import Slot
 
@@ -65,12 +67,13 @@ def _with_shared(columns: Sequence[Slot], rows: list[dict[str, Value]], rng: Ran
     gap = rng.choice(["\n", "\n", "\n\n"])
     label = naming.printed(shared.labels[0], style, rng)
     groups: list[str] = [first] if labelled else []
-    last = ""
-    for row, text in zip(rows, lines, strict=True):
-        if row[shared.key].text != last:
-            last = row[shared.key].text
-            groups.append(title.format(last, label=label))
-        groups[-1] += f"\n{indent}{text}"
+    column, below = _summed(others), rng.choice(_GROUP_SUMS)
+    summed = column is not None and rng.random() < _SUMMED
+    for text, members in groupby(zip(rows, lines, strict=True), lambda each: each[0][shared.key].text):
+        held = list(members)
+        printed = "".join(f"\n{indent}{line}" for _, line in held)
+        total = f"\n{below.format(text)} {_total(column, [row for row, _ in held]):,.2f}" if column and summed else ""
+        groups.append(f"{title.format(text, label=label)}{printed}{total}")
     return gap.join(groups)
 
 
@@ -114,13 +117,18 @@ def _sum_line(columns: Sequence[Slot], rows: Sequence[dict[str, Value]], currenc
     column = _summed(columns)
     if column is None or (not currency and (len(rows) < 2 or rng.random() > _SUMMED)):
         return ""
-    total = sum(row[column.key].data[0] for row in rows if column.key in row)
+    total = _total(column, rows)
     rule = rng.choice(["", "", f"\n{rng.choice('-=_') * rng.randint(8, 40)}"])
     label = f"{rng.choice(_SUMS)}{rng.choice([' ', ': ', '   ', chr(9)])}{currency}".rstrip()
     return f"{rule}\n{label} {total:,.2f}"
 
 
+def _total(column: Slot, rows: Sequence[dict[str, Value]]) -> float:
+    return float(sum(row[column.key].data[0] for row in rows if column.key in row))
+
+
 _SUMMED = 0.35
+_GROUP_SUMS = ("Subtotal", "Total {}", "{} total:", "Sum {}", "   ", "Subtotal {}:", "--")
 _SUMS = ("Subtotal", "Subtotal", "Carried forward", "Page total", "Sum of this page", "Interim total", "c/f")
 
 _HEADED_UNITS = 0.5
@@ -173,6 +181,36 @@ def _aligned(head: list[str], cells: Lines, rng: Random) -> str:
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
     )
+
+
+def _wrapped(head: list[str], cells: Lines, rng: Random) -> str:
+    """Align cells of which long ones go on below themselves; every row has a mark where it has no value.
+
+    Only authors remember that these cells cannot be quoted.
+    """
+    if not isinstance(rng, Author):
+        return _aligned(head, cells, rng)
+    blocks = [[_folded(cell or "-") for cell in line] for line in [head, *cells]]
+    if any(len(lines) > 1 for block in blocks[1:] for lines in block):
+        break_values(rng)
+    widths = [max(len(line) for lines in column for line in lines) for column in zip(*blocks, strict=True)]
+    gap = rng.choice(["  ", "   ", " | "])
+    rows = (
+        "\n".join(
+            gap.join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+            for line in zip_longest(*block, fillvalue="")
+        )
+        for block in blocks
+    )
+    return rng.choice(["\n", "\n", "\n\n"]).join(rows)
+
+
+def _folded(cell: str) -> list[str]:
+    return textwrap.wrap(cell, _FOLDED, break_long_words=False, break_on_hyphens=False) or [cell]
+
+
+_FOLDED = 18
+"""Number of characters from which cells go on below themselves."""
 
 
 def _in_lines(cells: Lines, rng: Random) -> str:
@@ -250,5 +288,5 @@ def _json_lines(head: list[str], cells: Lines, rng: Random) -> str:
 Layout = Callable[[list[str], Lines, Random], str]
 _LAYOUTS: tuple[tuple[Layout, int], ...] = (
     *((_separated, 4), (_quoted, 1), (_tabbed, 4), (_aligned, 4), (_piped, 4), (_marked, 4)),
-    *((_cards, 5), (_tagged_lines, 3), (_html, 2), (_json_lines, 2)),
+    *((_wrapped, 3), (_cards, 5), (_tagged_lines, 3), (_html, 2), (_json_lines, 2)),
 )
