@@ -579,3 +579,10 @@ def _may_be_null(schema: dict[str, Any]) -> bool:
 def test_phrases_of_slots_have_no_holes() -> None:
     slots = (slot for family in ALL for slot in family.slots)
     assert not any("{=" in repr(slot.kind) for slot in slots if not isinstance(slot.kind, Records))
+
+
+def test_text_without_the_only_fact_is_asked_for_it_as_for_any_other() -> None:
+    slot = Slot("lift", parse_kind("bool yes ~ no"), ("lift",))
+    for seed in range(40):
+        record = documents._question("The roof is new.", [slot], {}, [], Random(seed)).read({})
+        assert not any(record.values())

@@ -401,7 +401,7 @@ def _question(text: str, slots: list[Slot], facts: dict[str, Value], told: Seque
     """Generate a schema over ``told`` and some of the slots: most are in the document, a few are not."""
     stated = [slot for slot in slots if slot.key in facts]
     silent = [slot for slot in slots if slot.key not in facts]
-    if len(slots) == 1 and rng.random() < 0.8:
+    if len(slots) == len(stated) == 1 and rng.random() < 0.8:
         ask = slots[0].kind.ask(rng)
         return Question(_titled(ask.schema, slots[0], rng), lambda facts: ask.read(facts[slots[0].key]))
     tables = [slot for slot in stated if isinstance(slot.kind, Records)]
