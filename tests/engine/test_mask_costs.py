@@ -184,3 +184,16 @@ def test_characters_after_which_little_may_follow_are_left_out_of_a_region(code_
     schema = {"type": "string", "pattern": r"^\S+\s+\S+(\s+(.+\S))?\s*$"}
     _, nodes = costs(schema, '"name type value', code_vocabulary)
     assert max(nodes[3:]) < 1000
+
+
+@pytest.mark.parametrize(
+    ("schema", "text"),
+    [
+        ({"pattern": "[0-9]", "minLength": 12, "maxLength": 12}, '"us'),
+        ({"pattern": r"^(\S+\s+){0,11}\S+$"}, '"users users users users users users'),
+    ],
+)
+def test_only_tokens_longer_than_a_region_are_walked(schema: dict[str, Any], text: str) -> None:
+    # Thousands of tokens of the demo vocabulary are longer than eight characters, few longer than eleven.
+    _, nodes = costs({"type": "string", **schema}, text, Vocabulary.from_pretrained(model_dir()))
+    assert max(nodes) < 3000

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <span>
-#include <unordered_set>
 
 #include "engine/text/utf8.h"
 
@@ -135,7 +134,8 @@ const WildcardFinder::Beyond& WildcardFinder::beyond(State state) {
   return cached != cache.end() ? cached->second : cache[state] = BeyondSearch(row_, lasting_).run(state);
 }
 
-const WildcardRegion& WildcardFinder::from(State start) {
+const WildcardFinder::Found& WildcardFinder::found(State start) {
+  lasting_ = false;
   const auto cached = found_.find(start);
   return cached != found_.end() ? cached->second : found_[start] = find(start);
 }
@@ -152,41 +152,37 @@ bool WildcardFinder::is_loop(State state) {
   return beyond(state).targets == std::vector{state} && beyond(state).excluded == text.characters.excluded;
 }
 
-WildcardRegion WildcardFinder::find(State start) {
+WildcardFinder::Found WildcardFinder::find(State start) {
   const StateRow& row = row_(start);
   const ByteSet plain = CharacterClass::plain().ascii;
   CharacterClass characters;
   for_each_range(row, [&](uint8_t first, uint8_t last, State to) {
     const ByteSet bytes = plain & ByteSet::range(first, last);
-    if (!bytes.empty() && usable(to, 1)) characters.ascii.add(bytes);
+    if (!bytes.empty() && usable(to)) characters.ascii.add(bytes);
   });
   if (characters.count() < kMinCharacters) return {};
   characters.ascii = lasting(start, characters.ascii);
-  WildcardRegion best;
+  Found best;
   search(start, characters, best);
-  if (best.exact || best.max_length >= kEnough) return best;
-  const struct Restore {
-    bool& lasting;
-    ~Restore() { lasting = false; }
-  } restore{lasting_};
+  if (best.text.exact || best.text.max_length >= kEnough) return best;
   lasting_ = true;
   search(start, characters, best);
   return best;
 }
 
 /// Tries classes with the given ASCII characters and those beyond that may follow, and keeps the longest region.
-void WildcardFinder::search(State start, CharacterClass characters, WildcardRegion& best) {
+void WildcardFinder::search(State start, CharacterClass characters, Found& best) {
   const std::vector<State>& targets = beyond(start).targets;
   characters.beyond_ascii =
-      beyond(start).most && !targets.empty() && std::ranges::all_of(targets, [&](State to) { return usable(to, 1); });
+      beyond(start).most && !targets.empty() && std::ranges::all_of(targets, [&](State to) { return usable(to); });
   if (characters.beyond_ascii) characters.excluded = beyond(start).excluded;
   for (int tries = 0; tries < kTries; ++tries) {
     if (characters.count() - (characters.beyond_ascii ? 128 : 0) < kMinCharacters) break;
     // Characters that some text of the class cannot continue with are excluded in the next try.
     CharacterClass missing;
-    WildcardRegion found = explore(start, characters, missing);
-    if ((tries == 0 && !lasting_) || found.max_length > best.max_length) best = std::move(found);
-    if (best.exact || best.max_length >= kEnough || missing == CharacterClass()) break;
+    Found found = explore(start, characters, missing);
+    if ((tries == 0 && !lasting_) || found.text.max_length > best.text.max_length) best = std::move(found);
+    if (best.text.exact || best.text.max_length >= kEnough || missing == CharacterClass()) break;
     characters.ascii = characters.ascii & ~missing.ascii;
     characters.excluded.insert(characters.excluded.end(), missing.excluded.begin(), missing.excluded.end());
     characters.excluded = merged(std::move(characters.excluded));
@@ -216,10 +212,11 @@ ByteSet WildcardFinder::lasting(State start, const ByteSet& bytes) {
   return kept.count() >= kMinCharacters ? kept.ascii : bytes;
 }
 
-WildcardRegion WildcardFinder::explore(State start, const CharacterClass& characters, CharacterClass& missing) {
-  WildcardRegion found;
+WildcardFinder::Found WildcardFinder::explore(State start, const CharacterClass& characters, CharacterClass& missing) {
+  Found made;
+  auto& [found, needs] = made;
   found.characters = characters;
-  std::unordered_set<State> met{start};
+  std::unordered_map<State, uint64_t> met{{start, 0}};  // by the shortest text to them
   std::vector<State> layer{start}, next;
   bool chain = true;  // true if each length leads to one state
   bool over = false;  // true if the frame may be over within the region
@@ -229,13 +226,16 @@ WildcardRegion WildcardFinder::explore(State start, const CharacterClass& charac
     next.clear();
     bool some = false, every = true;
     const auto step = [&](State to) {
-      if (!usable(to, found.max_length + 1)) {
+      const uint64_t length = found.max_length + 1, needed = needs_of(to);
+      if (needed == WildcardRegion::kUnbounded) {
         every = false;
         return;
       }
       some = true;
       over |= final_(to);
-      if (met.insert(to).second) {
+      const auto [first, fresh] = met.try_emplace(to, length);
+      needs.add(first->second, length, needed);
+      if (fresh) {
         next.push_back(to);
       } else {
         chain = false;
@@ -247,7 +247,7 @@ WildcardRegion WildcardFinder::explore(State start, const CharacterClass& charac
         const ByteSet bytes = ByteSet::range(first, last), within = bytes & characters.ascii;
         if (to != kDead) found.leaving.add(bytes & outside);
         if (within.empty()) return;
-        if (!usable(to, found.max_length + 1)) missing.ascii.add(within);
+        if (!usable(to)) missing.ascii.add(within);
         if (to == kDead || std::ranges::find(next, to) == next.end()) step(to);
       });
       if (!found.characters.beyond_ascii) continue;
@@ -269,7 +269,23 @@ WildcardRegion WildcardFinder::explore(State start, const CharacterClass& charac
   }
   if (layer.empty()) found.max_length = WildcardRegion::kUnbounded;
   if (over) found.leaving.fill();
-  return found;
+  return made;
+}
+
+void RegionNeeds::add(uint64_t first, uint64_t length, uint64_t needed) {
+  if (first < length) again = std::min(again, first);
+  if (after.size() <= length) after.resize(length + 1);
+  after[length] = std::max(after[length], needed);
+  most = std::max(most, needed);
+}
+
+uint64_t RegionNeeds::limit(uint64_t left) const {
+  uint64_t limit = left;
+  for (uint64_t length = 0; length < after.size() && length <= limit; ++length) {
+    if (length >= again) limit = std::min(limit, left - std::min(left, after[length]));
+    if (length <= limit && length + after[length] > left) return length - 1;
+  }
+  return limit;
 }
 
 /// True if all characters of the class beyond ASCII may follow. Adds the first bytes of others to `leaving`.

@@ -29,17 +29,32 @@ struct WildcardRegion {
   bool operator==(const WildcardRegion&) const = default;
 };
 
+/// How many characters must follow the texts of a wildcard region, at least.
+struct RegionNeeds {
+  std::vector<uint64_t> after;                  ///< by the length of a text
+  uint64_t most = 0;                            ///< maximum of `after`
+  uint64_t again = WildcardRegion::kUnbounded;  ///< from this length on, texts lead to states that longer ones lead to
+
+  /// `needed` characters must follow a text of `length` to a state that was first met after `first` characters.
+  void add(uint64_t first, uint64_t length, uint64_t needed);
+  /// Length up to which all texts fit into `left` characters.
+  uint64_t limit(uint64_t left) const;
+};
+
 /// Finds wildcard regions in an automaton, by exploring all states that texts over a class reach.
 class WildcardFinder {
  public:
-  /// `row` returns the transitions of a state; `live` whether the rule permits the state, which a text of that many
-  /// characters leads to; `final` whether the frame may be over there.
-  WildcardFinder(std::function<const StateRow&(State)> row, std::function<bool(State, uint64_t)> live,
+  /// `row` returns the transitions of a state; `needs` the fewest characters that must follow a state, which is
+  /// `kUnbounded` where the rule does not permit it; `final` whether the frame may be over there.
+  WildcardFinder(std::function<const StateRow&(State)> row, std::function<uint64_t(State)> needs,
                  std::function<bool(State)> final)
-      : row_(std::move(row)), live_(std::move(live)), final_(std::move(final)) {}
+      : row_(std::move(row)), needs_(std::move(needs)), final_(std::move(final)) {}
 
   /// Returns the region at a state; cached.
-  const WildcardRegion& from(State start);
+  const WildcardRegion& from(State start) { return found(start).text; }
+
+  /// Returns what must follow the texts of that region.
+  const RegionNeeds& needs(State start) { return found(start).needs; }
 
   /// True if the region at the state is unbounded, all its texts lead back to the state, and the state refuses the
   /// excluded characters, but not all beyond ASCII.
@@ -63,19 +78,25 @@ class WildcardFinder {
     std::vector<CharacterClass::Range> excluded;
     std::vector<State> targets;
   };
+  struct Found {
+    WildcardRegion text;
+    RegionNeeds needs;
+  };
   class BeyondSearch;
   const Beyond& beyond(State state);
-  void search(State start, CharacterClass characters, WildcardRegion& best);
-  WildcardRegion find(State start);
-  bool usable(State state, uint64_t characters) const { return state != kDead && live_(state, characters); }
+  const Found& found(State start);
+  void search(State start, CharacterClass characters, Found& best);
+  Found find(State start);
+  uint64_t needs_of(State state) const { return state == kDead ? WildcardRegion::kUnbounded : needs_(state); }
+  bool usable(State state) const { return needs_of(state) != WildcardRegion::kUnbounded; }
   ByteSet lasting(State start, const ByteSet& bytes);
-  WildcardRegion explore(State start, const CharacterClass& characters, CharacterClass& missing);
+  Found explore(State start, const CharacterClass& characters, CharacterClass& missing);
   bool covers(const CharacterClass& characters, State state, CharacterClass& missing, ByteSet& leaving);
 
   std::function<const StateRow&(State)> row_;
-  std::function<bool(State, uint64_t)> live_;
+  std::function<uint64_t(State)> needs_;
   std::function<bool(State)> final_;
-  std::unordered_map<State, WildcardRegion> found_;
+  std::unordered_map<State, Found> found_;
   bool lasting_ = false;  // characters beyond ASCII after which few others may follow are left out
   std::array<std::unordered_map<State, Beyond>, 2> beyond_;  // without them, and with them
 };

@@ -53,7 +53,7 @@ class AutomatonRule final : public Rule, private MaskHints, private CompletionHi
   AutomatonPtr automaton_;
   Words words_;
   WildcardFinder texts_{[this](State state) -> const StateRow& { return automaton_->row(state); },
-                        [this](State state, uint64_t) { return meet(state), true; },
+                        [this](State state) { return meet(state), uint64_t{0}; },
                         [this](State state) { return automaton_->accepting(state); }};
   std::optional<WordCounter> values_{std::in_place, automaton_, kManyValues, kCountBudget,
                                      words_ == Words::integers ? '.' : '\0'};  // empty once counting has hit its limit

@@ -98,8 +98,7 @@ bool BoundedStringRule::apply(Guard guard, uint8_t, Reg& reg, Registers& registe
 WildcardRegion BoundedStringRule::wildcard_region(Local local, Reg reg) {
   if (escape_of(local) != kNone || local == start()) return {};
   const State state = state_of(local);
-  Needs& needs = needs_[state];
-  explored_ = &needs, first_ = {{state, 0}};
+  const RegionNeeds& needs = texts_.needs(state);
   WildcardRegion text = texts_.from(state);
   text.by_register = needs.most > near_;
   const uint64_t left = max_ - reg, limit = needs.limit(left);
@@ -107,22 +106,6 @@ WildcardRegion BoundedStringRule::wildcard_region(Local local, Reg reg) {
   text.max_length = limit;
   text.exact = limit == left;
   return text;
-}
-
-void BoundedStringRule::Needs::add(uint64_t first, uint64_t length, uint64_t needed) {
-  if (first < length) again = std::min(again, first);
-  if (after.size() <= length) after.resize(length + 1);
-  after[length] = std::max(after[length], needed);
-  most = std::max(most, needed);
-}
-
-uint64_t BoundedStringRule::Needs::limit(uint64_t left) const {
-  uint64_t limit = left;
-  for (uint64_t length = 0; length < after.size() && length <= limit; ++length) {
-    if (length >= again) limit = std::min(limit, left - std::min(left, after[length]));
-    if (length <= limit && length + after[length] > left) return length - 1;
-  }
-  return limit;
 }
 
 bool BoundedStringRule::describe(Local local, Reg reg, uint64_t, std::vector<uint64_t>& out) const {

@@ -52,18 +52,6 @@ class BoundedStringRule final : public Rule, private MaskHints, private Completi
   static constexpr uint64_t kCountedLength = 64;
   static constexpr size_t kCountedStates = 20'000;
 
-  /// The characters that must follow the texts of a wildcard region.
-  struct Needs {
-    std::vector<uint64_t> after;  ///< by the length of a text
-    uint64_t most = 0;            ///< maximum of `after`
-    uint64_t again = kInfinite;   ///< from this length on, texts lead to states that longer ones lead to as well
-
-    /// `needed` characters must follow a text of `length` to a state that was first met after `first` characters.
-    void add(uint64_t first, uint64_t length, uint64_t needed);
-    /// Length up to which all texts fit into `left` characters.
-    uint64_t limit(uint64_t left) const;
-  };
-
   static Local encode(State state, uint64_t escape) { return escape << 32 | state; }
   static State state_of(Local local) { return static_cast<State>(local); }
   static uint64_t escape_of(Local local) { return local >> 32; }
@@ -81,16 +69,9 @@ class BoundedStringRule final : public Rule, private MaskHints, private Completi
   uint64_t horizon_ = 0;  // bytes of the longest token
   std::unordered_map<Local, uint64_t> least_, shortest_;
   std::map<std::pair<Local, uint64_t>, uint64_t> counts_;
-  uint64_t most_least_ = 0;                    // maximum of `least_`
-  std::unordered_map<State, Needs> needs_;     // by the start of the wildcard region
-  std::unordered_map<State, uint64_t> first_;  // of the region that is explored: states by the shortest text to them
-  Needs* explored_ = nullptr;                  // ... and its needs
+  uint64_t most_least_ = 0;  // maximum of `least_`
   WildcardFinder texts_{[this](State state) -> const StateRow& { return strings_->row(state); },
-                        [this](State state, uint64_t characters) {
-                          const uint64_t first = first_.try_emplace(state, characters).first->second;
-                          explored_->add(first, characters, least(state));
-                          return true;
-                        },
+                        [this](State state) { return least(state); },
                         [this](State state) { return strings_->accepting(state); }};
 };
 

@@ -52,7 +52,7 @@ class HostNameRule final : public Rule, private MaskHints, private CompletionHin
   std::map<std::pair<std::string, LabelKinds>, std::string> rests_;
   std::unordered_map<State, uint64_t> remaining_;
   WildcardFinder texts_{[this](State state) -> const StateRow& { return names_->row(state); },
-                        [this](State state, uint64_t) { return kinds(state) == 0; },
+                        [this](State state) { return kinds(state) == 0 ? 0 : kInfinite; },
                         [this](State state) { return names_->accepting(state); }};
 };
 

@@ -40,7 +40,7 @@ class TokenClass {
   TriePtr suffix_groups(const ByteSet& bytes, const Vocabulary& vocabulary) const;
 
   /// Lengths that `long_tokens` rounds down to.
-  static constexpr std::array<uint64_t, 3> kLengthSteps = {8, 16, kWildcardHorizon};
+  static constexpr std::array<uint64_t, 9> kLengthSteps = {8, 9, 10, 11, 12, 14, 16, 24, kWildcardHorizon};
 
   /// Returns all tokens that stay in the class for more characters than `max_length` rounded down to a step, whether
   /// they leave it later or not; possibly others with that many characters, those up to the root included. `max_length`

@@ -41,7 +41,8 @@ class KeyLanguage {
   AutomatonPtr automaton_;
   WordCounter counter_{automaton_, kManyWords};
   WildcardFinder texts_{[this](State at) -> const StateRow& { return automaton_->row(at); },
-                        [this](State at, uint64_t) { return count(at) >= kManyWords; }, [](State) { return false; }};
+                        [this](State at) { return count(at) >= kManyWords ? 0 : kInfinite; },
+                        [](State) { return false; }};
   CheapestWords cheapest_{automaton_};
   std::optional<std::optional<WordBounds>> bounds_;
 };
