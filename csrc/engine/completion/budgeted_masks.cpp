@@ -342,7 +342,7 @@ uint64_t BudgetedMasks::need_in_wildcard(const Configuration& from, const StackT
 void BudgetedMasks::walk_unfinished(const Configuration& from) {
   const TriePtr unfinished = unfinished_tokens(grammar_.vocabulary());
   std::vector<TokenId> tokens;
-  for (uint32_t node = 0; node < unfinished->nodes(); ++node) unfinished->append_tokens(node, tokens);
+  unfinished->append_subtree(0, tokens);
   grammar_.vocabulary().add_duplicates(tokens);
   tokens_.remove(tokens);
   walk(*unfinished, from);

@@ -167,7 +167,6 @@ FrameTokens FrameTokensBuilder::walk_region(const StackTop& top, const WildcardR
   start(text, within);
   if (!within) walk_.known = [this](uint32_t node, const StackTop& inner) { return entered(node, inner); };
   const auto walk = [&](const TriePtr& trie) {
-    walk_.tokens.clear(), walk_.boundary_nodes.clear();
     walk_.run_alone(*trie, top, top.parent_depth());
     add_walked(trie, frame);
   };
@@ -214,7 +213,6 @@ std::optional<FrameTokens> FrameTokensBuilder::walk_suffix_groups(const StackTop
   const FrameTokensPtr groups = described_tokens(after, Part::groups, [&] {
     FrameTokens frame;
     start(text, within);
-    walk_.tokens.clear(), walk_.boundary_nodes.clear();
     walk_.run_alone(*suffixes, after, after.parent_depth());
     add_walked(suffixes, frame);
     return std::exchange(registers.indescribable, false) ? FrameTokens() : finish(std::move(frame));
@@ -223,10 +221,9 @@ std::optional<FrameTokens> FrameTokensBuilder::walk_suffix_groups(const StackTop
   if (exceptions.empty()) return *groups;
   const auto special = std::make_shared<const Trie>(vocabulary_.trie().starting_with(std::move(exceptions)));
   if (special->nodes() == 1) return *groups;
-  walk_.tokens.clear(), walk_.boundary_nodes.clear();
   walk_.run_alone(*special, top, top.parent_depth());
   std::vector<TokenId> tokens;
-  for (uint32_t node = 0; node < special->nodes(); ++node) special->append_tokens(node, tokens);
+  special->append_subtree(0, tokens);
   return replace(*groups, std::move(tokens), special);
 }
 
@@ -237,7 +234,9 @@ std::optional<FrameTokens> FrameTokensBuilder::walk_beside_usual(const StackTop&
   const StateId usual = grammar_.row(top.state).usual;
   if (usual == kDone || usual == top.state || !grammar_.shares_registers(top.state, usual)) return std::nullopt;
   if (grammar_.row(usual).usual != usual) return std::nullopt;
-  if (region({usual, top.reg, top.parent}) != text) return std::nullopt;
+  // Frames with different regions are compared over all tokens, most of which stay in the other region.
+  const WildcardRegion other = region({usual, top.reg, top.parent});
+  if (other != text && (within || !judges_most(other))) return std::nullopt;
   FrameTokens made = *frame({usual, top.reg, top.parent});
   std::vector<TriePtr> tries = beyond(text, within);
   std::vector<Begun> begun;
@@ -246,7 +245,6 @@ std::optional<FrameTokens> FrameTokensBuilder::walk_beside_usual(const StackTop&
     return beside && tries.size() == own && region(*beside) == region(after) && begins(trie, node, after, begun);
   };
   for (size_t i = 0; i < tries.size(); ++i) {
-    walk_.tokens.clear(), walk_.differing.clear(), walk_.boundary_nodes.clear();
     walk_.run_beside(*tries[i], top.state, usual, top.reg, top.parent_depth(), kInfinite);
     made = replace(made, walk_.differing, tries[i]);
     // Tokens that stay in a region after their first byte are allowed for both.

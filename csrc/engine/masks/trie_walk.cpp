@@ -112,7 +112,7 @@ bool TrieWalk::walk_run(const Trie& trie, uint32_t node, size_t depth) {
 
 /// Initialises the root level for a single frame with `depth` unknown parents.
 void TrieWalk::start_alone(const Trie& trie, const StackTop& top, uint32_t depth, uint32_t root) {
-  entered.clear();
+  entered.clear(), tokens.clear(), differing.clear(), boundary_nodes.clear();
   bottom_ = store_.make_bottom(depth);
   tops_.assign(1, StackTop{top.state, top.reg, bottom_});
   enter(trie, root, 0, levels_[0]);
@@ -177,7 +177,7 @@ bool TrieWalk::walk_beside(const Trie& trie, uint32_t node) {
   const bool over = both && grammar_.row(beside.state).accepting && !grammar_.row(top.state).accepting;
   if (!both || over || !grammar_.same_register(top, beside)) {
     // From here on the frames have nothing in common.
-    for (uint32_t below = node; below < node + trie.size[node]; ++below) trie.append_tokens(below, differing);
+    trie.append_subtree(node, differing);
     walk(trie, node, 0);
     return false;
   }
@@ -325,8 +325,7 @@ void TrieWalk::take(const Trie& trie, uint32_t node, std::span<const StackTop> t
 
 /// Lists the tokens from a node on, if a guard there depended on more than descriptions tell.
 void TrieWalk::note_undecided(const Trie& trie, uint32_t node) {
-  if (!admits || !std::exchange(registers_.indescribable, false)) return;
-  for (uint32_t below = node; below < node + trie.size[node]; ++below) trie.append_tokens(below, undecided);
+  if (admits && std::exchange(registers_.indescribable, false)) trie.append_subtree(node, undecided);
 }
 
 /// Moves a stack top within its rule, if that is its only transition.

@@ -14,6 +14,19 @@ uint32_t Trie::child(uint32_t node, uint8_t value) const {
   return child < end && byte[child] == value ? child : 0;
 }
 
+void Trie::append_subtree(uint32_t node, std::vector<TokenId>& out) const {
+  const uint32_t end = node + size[node];
+  for (; node < end && !groups.empty(); ++node) append_tokens(node, out);
+  size_t count = out.size();
+  out.resize(count + (end - node));
+  for (; node < end; ++node) {
+    // What is no token is overwritten by the next one.
+    out[count] = token[node];
+    count += token[node] != kNoToken;
+  }
+  out.resize(count);
+}
+
 Trie Trie::starting_with(std::vector<std::string> prefixes) const {
   std::ranges::sort(prefixes);
   prefixes.erase(std::ranges::unique(prefixes).begin(), prefixes.end());
@@ -27,16 +40,18 @@ Trie Trie::starting_with(std::vector<std::string> prefixes) const {
 }
 
 Trie Trie::select(std::span<const uint32_t> nodes) const {
-  return select(nodes, [&](TrieBuilder& selected, uint32_t node) { selected.set(token[node]); });
+  return select(nodes, nodes.size(), [&](TrieBuilder& made, uint32_t node) { made.set(token[node]); });
 }
 
 Trie Trie::select_subtrees(std::span<const uint32_t> nodes) const {
-  return select(nodes, [&](TrieBuilder& selected, uint32_t node) { selected.copy(*this, node); });
+  size_t expected = 0;
+  for (const uint32_t node : nodes) expected += size[node];
+  return select(nodes, expected, [&](TrieBuilder& made, uint32_t node) { made.copy(*this, node); });
 }
 
 template <class Take>
-Trie Trie::select(std::span<const uint32_t> nodes, const Take& take) const {
-  TrieBuilder selected;
+Trie Trie::select(std::span<const uint32_t> nodes, size_t expected, const Take& take) const {
+  TrieBuilder selected(expected + expected / 8);
   std::vector<uint32_t> path{0};
   for (const uint32_t wanted : nodes) {
     uint32_t child = path.back() + 1;
@@ -103,32 +118,18 @@ Trie Trie::group_subtrees(std::vector<uint32_t> roots) const {
   return trie;
 }
 
-void Trie::index_wide_nodes() {
-  wide.assign(nodes(), 0);
-  for (uint32_t node = 0; node < nodes(); ++node) {
-    if (size[node] <= kWide) continue;
-    const uint32_t end = node + size[node];
-    uint32_t children = 0;
-    for (uint32_t child = node + 1; child < end; child += size[child]) ++children;
-    if (children < kWide) continue;
-    Jumps table;
-    uint32_t child = node + 1;
-    for (size_t value = 0; value < table.size(); ++value) {
-      while (child < end && byte[child] < value) child += size[child];
-      table[value] = child;
-    }
-    jumps.push_back(table);
-    wide[node] = static_cast<uint32_t>(jumps.size());
-  }
+TrieBuilder::TrieBuilder(size_t expected) {
+  trie_.size.reserve(expected), trie_.byte.reserve(expected), trie_.depth.reserve(expected);
+  trie_.token.reserve(expected), trie_.wide.reserve(expected);
+  path_.push_back(add_node(0, 0));
 }
-
-TrieBuilder::TrieBuilder() : path_{add_node(0, 0)} {}
 
 uint32_t TrieBuilder::add_node(uint8_t byte, size_t depth) {
   trie_.size.push_back(1);
   trie_.byte.push_back(byte);
   trie_.depth.push_back(static_cast<uint16_t>(depth));
   trie_.token.push_back(kNoToken);
+  trie_.wide.push_back(0);
   return static_cast<uint32_t>(trie_.size.size() - 1);
 }
 
@@ -137,6 +138,7 @@ void TrieBuilder::back_to(size_t depth) {
     const uint32_t node = path_.back();
     path_.pop_back();
     trie_.size[path_.back()] += trie_.size[node];
+    index_wide_node(node);
   }
 }
 
@@ -155,6 +157,13 @@ void TrieBuilder::copy(const Trie& from, uint32_t node) {
   append(trie_.byte, from.byte);
   append(trie_.depth, from.depth);
   append(trie_.token, from.token);
+  trie_.wide.resize(trie_.size.size());
+  for (uint32_t wide = node, to = path_.back(); to < trie_.size.size(); ++wide, ++to) {
+    if (!from.wide[wide]) continue;
+    trie_.jumps.push_back(*from.jumps_of(wide));
+    for (uint32_t& child : trie_.jumps.back()) child += to - wide;
+    trie_.wide[to] = static_cast<uint32_t>(trie_.jumps.size());
+  }
 }
 
 void TrieBuilder::add(std::string_view text, TokenId token) {
@@ -170,8 +179,24 @@ void TrieBuilder::add(std::string_view text, TokenId token) {
 
 Trie TrieBuilder::finish() {
   back_to(0);
-  trie_.index_wide_nodes();
+  index_wide_node(0);
   return std::move(trie_);
+}
+
+/// Makes the child table of a node if it has many children and none yet.
+void TrieBuilder::index_wide_node(uint32_t node) {
+  if (trie_.size[node] <= Trie::kWide || trie_.wide[node]) return;
+  const uint32_t end = node + trie_.size[node];
+  uint32_t children = 0;
+  for (uint32_t child = node + 1; child < end; child += trie_.size[child]) ++children;
+  if (children < Trie::kWide) return;
+  Trie::Jumps& table = trie_.jumps.emplace_back();
+  uint32_t child = node + 1;
+  for (size_t value = 0; value < table.size(); ++value) {
+    while (child < end && trie_.byte[child] < value) child += trie_.size[child];
+    table[value] = child;
+  }
+  trie_.wide[node] = static_cast<uint32_t>(trie_.jumps.size());
 }
 
 }  // namespace constrain

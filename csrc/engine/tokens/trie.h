@@ -50,6 +50,9 @@ struct Trie {
     }
   }
 
+  /// Appends the tokens of a subtree.
+  void append_subtree(uint32_t node, std::vector<TokenId>& out) const;
+
   /// Selects the tokens that begin with one of some strings, none of which is a prefix of another.
   Trie starting_with(std::vector<std::string> prefixes) const;
 
@@ -64,12 +67,9 @@ struct Trie {
 
   size_t bytes() const;
 
-  /// Computes `wide` and `jumps` from the other fields.
-  void index_wide_nodes();
-
  private:
   template <class Take>
-  Trie select(std::span<const uint32_t> nodes, const Take& take) const;
+  Trie select(std::span<const uint32_t> nodes, size_t expected, const Take& take) const;
 };
 
 using TriePtr = std::shared_ptr<const Trie>;
@@ -77,7 +77,8 @@ using TriePtr = std::shared_ptr<const Trie>;
 /// Builds a trie from strings in byte order.
 class TrieBuilder {
  public:
-  TrieBuilder();
+  /// Makes room for some nodes.
+  explicit TrieBuilder(size_t expected = 0);
 
   /// Adds a string: not empty, and greater than all before.
   void add(std::string_view text, TokenId token);
@@ -93,6 +94,7 @@ class TrieBuilder {
 
  private:
   uint32_t add_node(uint8_t byte, size_t depth);
+  void index_wide_node(uint32_t node);
 
   Trie trie_;
   std::vector<uint32_t> path_;  // nodes of the last string
