@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
+
+from constrain.demo.synth import records
 from constrain.demo.synth.amendments import amended
 from constrain.demo.synth.family import parse_family
 from constrain.demo.synth.kinds import Value
@@ -60,7 +63,8 @@ def test_single_entries_are_asked_for_by_name_or_place() -> None:
     assert looked_up(TEXT, [COUNT], facts(), Random(1)) == []
 
 
-def test_entries_of_lists_may_have_lists() -> None:
+def test_entries_of_lists_may_have_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "_LONGER", 0.0)
     family = parse_family(
         "trip\ndays | records 2-2 | days\n  day | noun | day\n  stops | records 1-2 | stops\n"
         "    place | city | place\n    > - {place}\n  > {day} ¶ {stops} ¶\n---\n{days}\n"
