@@ -11,6 +11,7 @@ from constrain.demo.synth.amendments import amended
 from constrain.demo.synth.family import parse_family
 from constrain.demo.synth.kinds import Value
 from constrain.demo.synth.lookups import looked_up
+from constrain.demo.synth.nested import in_groups
 from constrain.demo.synth.records import Records
 from constrain.demo.synth.slots import Slot
 from constrain.demo.synth.specs import parse_kind
@@ -72,5 +73,20 @@ def test_entries_of_lists_may_have_lists(monkeypatch: pytest.MonkeyPatch) -> Non
     kind = family.slots[0].kind
     for seed in range(50):
         value = kind.sample(Random(seed))
-        assert len(value.data) == 2
+        assert len(value.data) >= 2
         assert all(stop["place"].text in value.text for row in value.data for stop in row["stops"].data)
+
+
+def test_entries_stand_in_groups_below_headings() -> None:
+    made = 0
+    for seed in range(60):
+        groups = in_groups(MENU, Random(seed))
+        assert groups is not None
+        value = groups.kind.sample(Random(seed))
+        for row in value.data:
+            assert row["head"].text in value.text
+            assert all(cell.text in value.text for entry in row["entries"].data for cell in entry.values())
+            made += 1
+        assert not any(mark in value.text for mark in ("{head}", "{fact}", "{entries}", "%"))
+        assert in_groups(groups, Random(seed)) is None
+    assert made > 120

@@ -72,9 +72,9 @@ def test_near_half_of_the_training_documents_are_clean_and_have_no_noise(monkeyp
     assert not any(wrapped)
 
 
-def test_clean_documents_are_of_families_topics_and_roles() -> None:
+def test_clean_documents_are_of_families_topics_roles_and_groups() -> None:
     known = {family.name for family in trained_families()} | {topic.titles[0].lower() for topic in implied.topics()}
-    assert {example(0, Split.TRAIN, index, clean=1.0).family for index in range(200)} <= {*known, "roles"}
+    assert {example(0, Split.TRAIN, index, clean=1.0).family for index in range(200)} <= {*known, "roles", "groups"}
 
 
 @pytest.mark.parametrize("split", [Split.WORDINGS, Split.FAMILIES])

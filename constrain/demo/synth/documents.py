@@ -22,6 +22,7 @@ from constrain.demo.synth.kinds import Person, Value
 from constrain.demo.synth.layout import Document
 from constrain.demo.synth.lookups import looked_up
 from constrain.demo.synth.mentions import mentioned_again
+from constrain.demo.synth.nested import in_groups
 from constrain.demo.synth.questions import Question, ask_object
 from constrain.demo.synth.records import Records
 from constrain.demo.synth.slots import Slot
@@ -368,12 +369,25 @@ def _procedural(rng: Random) -> Source:
     return Source("procedural", text, slots, facts)
 
 
+def _in_groups(rng: Random) -> Source:
+    """Generate a document with a list of groups of entries of a family, and some other slots of that family."""
+    family = rng.choices(trained_families(), _weights())[0]
+    lists = [slot for slot in family.slots if isinstance(slot.kind, Records)]
+    groups = in_groups(rng.choice(lists), rng) if lists else None
+    others = [slot for slot in family.slots if not isinstance(slot.kind, Records)]
+    if groups is None or len(others) < 2:
+        return _in_groups(rng)
+    slots = [*rng.sample(others, rng.randint(1, min(5, len(others)))), groups]
+    text, facts = rng.choice([layout.form, layout.prose, layout.mixed])(slots, rng)
+    return Source("groups", text, slots, facts)
+
+
 #: Sources of documents for training, with their cumulative shares: all of them, and those of clean documents.
 _TRAINED = (
     (0.62, _any_family), (0.69, _topical), (0.78, _in_roles), (0.83, _mosaic), (0.88, _collage), (0.91, _single),
-    (1.0, _procedural),
+    (0.93, _in_groups), (1.0, _procedural),
 )  # fmt: skip
-_CLEAN_SOURCES = ((0.76, _any_family), (0.87, _topical), (1.0, _in_roles))
+_CLEAN_SOURCES = ((0.76, _any_family), (0.87, _topical), (0.90, _in_groups), (1.0, _in_roles))
 
 
 def _laid_out(slots: list[Slot], rng: Random) -> Document:
