@@ -30,7 +30,7 @@ def test_perplexity(tmp_path: Path, bits: int, calibrated: int, loss: float, div
     """At 8 bits within 0.1%, at 4 bits within 4%."""
     texts = documents(Split.TRAIN, calibrated)
     quantized = quantize(model_dir(), tmp_path / "out", bits=bits, calibration=texts or None)
-    found = evaluate_model(tmp_path / "out", documents(Split.WORDINGS, 8), against=model_dir())
+    found = evaluate_model(tmp_path / "out", documents(Split.WORDINGS, 20), against=model_dir())
     assert quantized.group_size == 64 and found.tokens > 500 and found.divergence is not None
     assert abs(found.perplexity / found.divergence.perplexity - 1) < loss
     assert found.divergence.mean < divergence and found.divergence.top1 > top1
