@@ -70,7 +70,7 @@ def test_in_asyncio(llm: LLM) -> None:
         one = await llm.agenerate("hello", faithful=True, regex="a|b")
         assert isinstance(one, Completion) and one.weight == 1
         task = asyncio.ensure_future(llm.agenerate("hello", faithful=True, n=8, regex="[a-z]{90,}"))
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.01)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

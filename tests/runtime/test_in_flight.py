@@ -275,8 +275,8 @@ def test_a_filter_that_never_answers_runs_out_of_time(ahead: Make) -> None:
     with pytest.raises(FilterError, match=r"within 0\.5 seconds"):
         handles[0].result()
     gate.set()
-    # The other sequences have continued.
-    assert min(handle.sequence.new_tokens for handle in handles[1:]) > 4 and not any(h.done for h in handles[1:])
+    # The other sequences have continued; on a fast machine they may have ended.
+    assert min(handle.sequence.new_tokens for handle in handles[1:]) > 4
 
 
 def test_most_sequences_are_waited_for(ahead: Make, monkeypatch: pytest.MonkeyPatch) -> None:
