@@ -61,7 +61,7 @@ AutomatonPtr from_regex(const std::string& pattern, const std::string& dialect, 
 std::optional<std::pair<AutomatonPtr, AutomatonPtr>> from_format(const std::string& name) {
   const auto format = find_format(name);
   if (!format) return std::nullopt;
-  return std::pair(format->inner, format->outer);
+  return std::pair(format->inner, outer_format(name));
 }
 
 std::optional<Bound> make_bound(const std::optional<std::string>& inclusive,

@@ -76,14 +76,24 @@ bool WordCounter::are_many(State root) {
   constexpr size_t kLongest = 12, kMostStates = 16;
   constexpr uint64_t kFew = uint64_t{1} << 20;
   if (excluded_ != 0 || cap_ > kFew) return false;
-  std::unordered_map<State, uint64_t> texts{{root, 1}}, longer;  // by the state they lead to
+  struct Texts {
+    State state;  // to which they lead
+    uint64_t count;
+  };
+  std::vector<Texts> texts{{root, 1}}, longer;
   for (size_t length = 0; length < kLongest && texts.size() <= kMostStates; ++length) {
     uint64_t sum = 0;
     for (const auto& [state, count] : texts) {
       for_each_range(automaton_->row(state), [&, count = count](uint8_t first, uint8_t last, State to) {
         if (to == kDead) return;
-        longer[to] += count * (last - first + 1u);
-        sum += count * (last - first + 1u);
+        const uint64_t more = count * (last - first + 1u);
+        sum += more;
+        const auto known = std::ranges::find(longer, to, &Texts::state);
+        if (known != longer.end()) {
+          known->count += more;
+        } else if (longer.size() <= kMostStates) {  // with one more, the search ends
+          longer.push_back({to, more});
+        }
       });
     }
     if (sum >= cap_) return true;

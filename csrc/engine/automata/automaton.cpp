@@ -96,7 +96,10 @@ struct TrieNode {
 };
 
 std::vector<TrieNode> make_trie(const std::vector<std::string>& words) {
+  size_t bytes = 0;
+  for (const std::string& word : words) bytes += word.size();
   std::vector<TrieNode> nodes(1);
+  nodes.reserve(1 + bytes);
   for (const std::string& word : words) {
     uint32_t at = 0;
     for (const char byte : word) {

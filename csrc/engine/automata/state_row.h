@@ -6,11 +6,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "engine/base/arena.h"
 #include "engine/base/byte_set.h"
 #include "engine/base/memory_account.h"
+#include "engine/base/scratch_list.h"
 
 namespace constrain {
 
@@ -89,17 +89,20 @@ void for_each_range(const StateRow& row, const Use& use) {
 /// to `kDead` everywhere.
 template <class Use>
 void for_each_common_range(std::span<const StateRow* const> rows, const Use& use) {
-  std::vector<size_t> at(rows.size(), 0);
-  std::vector<State> targets(rows.size(), kDead);
+  ScratchList<size_t, 8> at;
+  ScratchList<State, 8> targets;
+  at.list.resize(rows.size());
+  targets.list.resize(rows.size(), kDead);
   for (int first = 0, last; first < 256; first = last + 1) {
     last = 255;
     for (size_t i = 0; i < rows.size(); ++i) {
       if (!rows[i]) continue;
-      while (rows[i]->last(at[i]) < first) ++at[i];
-      targets[i] = rows[i]->target(at[i]);
-      last = std::min<int>(last, rows[i]->last(at[i]));
+      size_t& range = at.list[i];
+      while (rows[i]->last(range) < first) ++range;
+      targets.list[i] = rows[i]->target(range);
+      last = std::min<int>(last, rows[i]->last(range));
     }
-    use(static_cast<uint8_t>(first), static_cast<uint8_t>(last), std::span<const State>(targets));
+    use(static_cast<uint8_t>(first), static_cast<uint8_t>(last), std::span<const State>(targets.list));
   }
 }
 

@@ -52,6 +52,7 @@ Lengths Grammar::shortest_words() const {
   std::vector<std::pair<RuleId, RuleId>> calls;  // callee and caller
   std::vector<RuleId> queue, next;
   std::vector<bool> queued(rules.size(), true);
+  queue.reserve(rules.size());
   for (auto id = static_cast<RuleId>(rules.size()); id-- > 0;) {
     for (const RuleId callee : rules[id]->callees()) calls.emplace_back(callee, id);
     queue.push_back(id);  // callees mostly come after their callers, and are measured first

@@ -325,20 +325,37 @@ Content keys_beyond(const std::vector<std::string>& names, const std::vector<Con
   return keys;
 }
 
-ConjunctionId value_of(const ObjectCell& cell, const std::string& name, Conjunctions& conjunctions) {
+MemberValues::MemberValues(const ObjectCell& cell, Conjunctions& conjunctions)
+    : cell_(cell), conjunctions_(conjunctions) {
+  constexpr size_t kFew = 16;  // names that are found sooner without an index
+  for (size_t i = 0; i < cell.members.size(); ++i) {
+    const std::vector<Named>& named = cell.members[i].named;
+    if (named.size() <= kFew) continue;
+    sorted_.resize(cell.members.size());
+    sorted_[i].reserve(named.size());
+    for (const Named& one : named) sorted_[i].push_back(&one);
+    std::ranges::sort(sorted_[i], {}, &Named::first);
+  }
+}
+
+ConjunctionId MemberValues::operator[](const std::string& key) const {
   ConjunctionId value = 0;
-  for (const Members& members : cell.members) {
+  for (size_t i = 0; i < cell_.members.size(); ++i) {
     bool found = false;
-    const auto apply = [&](ConjunctionId schema) { value = conjunctions.join(value, schema), found = true; };
-    for (const auto& [key, schema] : members.named) {
-      if (key == name) apply(schema);
+    const auto apply = [&](ConjunctionId schema) { value = conjunctions_.join(value, schema), found = true; };
+    if (i < sorted_.size() && !sorted_[i].empty()) {
+      for (const Named* named : std::ranges::equal_range(sorted_[i], key, {}, &Named::first)) apply(named->second);
+    } else {
+      for (const auto& [name, schema] : cell_.members[i].named) {
+        if (name == key) apply(schema);
+      }
     }
-    for (const KeyPattern& pattern : members.patterns) {
-      if (matches(*pattern.keys.language, name)) apply(pattern.schema);
-      if (pattern.doubtful && matches(*pattern.doubtful->language, name))
-        value = conjunctions.join(value, pattern.schema);
+    for (const KeyPattern& pattern : cell_.members[i].patterns) {
+      if (matches(*pattern.keys.language, key)) apply(pattern.schema);
+      if (pattern.doubtful && matches(*pattern.doubtful->language, key))
+        value = conjunctions_.join(value, pattern.schema);
     }
-    if (!found) value = conjunctions.join(value, members.additional);
+    if (!found) value = conjunctions_.join(value, cell_.members[i].additional);
   }
   return value;
 }
@@ -352,8 +369,10 @@ std::vector<ConjunctionId> needed(const ArrayCell& cell) {
 
 std::vector<ConjunctionId> needed(const ObjectCell& cell, Conjunctions& conjunctions) {
   std::vector<ConjunctionId> values;
+  if (cell.required.empty()) return values;
+  const MemberValues members(cell, conjunctions);
   values.reserve(cell.required.size());
-  for (const std::string& name : cell.required) values.push_back(value_of(cell, name, conjunctions));
+  for (const std::string& name : cell.required) values.push_back(members[name]);
   return values;
 }
 

@@ -156,8 +156,19 @@ Content outside(const Content& content);
 /// Keys that are none of the names and match none of the patterns.
 Content keys_beyond(const std::vector<std::string>& names, const std::vector<Content>& patterns);
 
-/// Schema that `properties` and its siblings assign to a key.
-ConjunctionId value_of(const ObjectCell& cell, const std::string& name, Conjunctions& conjunctions);
+/// The schemas that `properties` and its siblings assign to keys.
+class MemberValues {
+ public:
+  MemberValues(const ObjectCell& cell, Conjunctions& conjunctions);
+  ConjunctionId operator[](const std::string& key) const;
+
+ private:
+  using Named = std::pair<std::string, ConjunctionId>;
+
+  const ObjectCell& cell_;
+  Conjunctions& conjunctions_;
+  std::vector<std::vector<const Named*>> sorted_;  // by name, for `Members` with many
+};
 
 /// Values that every document of a cell contains.
 std::vector<ConjunctionId> needed(const ArrayCell& cell);

@@ -7,7 +7,6 @@
 #include <memory_resource>
 #include <set>
 #include <unordered_map>
-#include <unordered_set>
 
 #include "engine/base/errors.h"
 #include "engine/grammar/automaton_rule.h"
@@ -216,29 +215,25 @@ class Compiler {
     std::vector<std::string> names;
     std::array<std::byte, 2048> room;
     std::pmr::monotonic_buffer_resource memory(room.data(), room.size());
-    std::pmr::unordered_set<std::string_view> known(&memory);
+    std::pmr::unordered_map<std::string_view, uint32_t> index(&memory);
     const auto add_name = [&](const std::string& name) {
-      if (known.insert(name).second) names.push_back(name);
+      if (index.emplace(name, names.size()).second) names.push_back(name);
     };
     for (const Members& members : cell.members) {
       for (const auto& [name, unused] : members.named) add_name(name);
     }
     for (const std::string& name : cell.required) add_name(name);
     for (const auto& [name, needed] : cell.dependents) add_name(name), add_name(needed);
+    const MemberValues values(cell, conjunctions_);
     spec.properties.reserve(names.size());
     for (const std::string& name : names) {
       const bool permitted = !names_language || matches(*names_language, name);
-      const bool required = std::find(cell.required.begin(), cell.required.end(), name) != cell.required.end();
-      const ConjunctionId value = permitted ? value_of(cell, name, conjunctions_) : nothing();
+      const ConjunctionId value = permitted ? values[name] : nothing();
       const auto concerns = [&](const Exists& duty) { return matches(*duty.keys.language, name); };
-      spec.properties.push_back({name, choices(cell, value, concerns), required});
+      spec.properties.push_back({name, choices(cell, value, concerns), false});
     }
-    for (const auto& [name, needed] : cell.dependents) {
-      const auto index = [&](const std::string& one) {
-        return static_cast<uint32_t>(std::find(names.begin(), names.end(), one) - names.begin());
-      };
-      spec.dependents.emplace_back(index(name), index(needed));
-    }
+    for (const std::string& name : cell.required) spec.properties[index.at(name)].required = true;
+    for (const auto& [name, needed] : cell.dependents) spec.dependents.emplace_back(index.at(name), index.at(needed));
     if (cell.exists.size() > json::ObjectSpec::kMaxDuties) {
       throw ResourceLimit("duties", json::ObjectSpec::kMaxDuties, "of one object to have certain members");
     }

@@ -119,7 +119,7 @@ void Normaliser::read_strings(NodeId id, const Schema& schema, StringCell& cell)
   if (const Value* name = string(id, schema, "format")) {
     if (const auto format = find_format(name->text)) {
       cell.contents.push_back({"format " + name->text, format->inner});
-      if (format->inner != format->outer) findings_.narrowed(id, "format", "not all texts of the standard");
+      if (!format->exact) findings_.narrowed(id, "format", "not all texts of the standard");
     } else {
       const std::string_view similar = similar_format(name->text);
       findings_.ignored(id, "format",

@@ -132,8 +132,8 @@ void Normaliser::negate_strings(NodeId id, const Schema& schema, Cells& out) {
   }
   const Value* name = string(id, schema, "format");
   if (!name) return;
-  if (const auto format = find_format(name->text)) {
-    unite(out, only(StringCell{.contents = {outside({"outer format " + name->text, format->outer})}}));
+  if (const AutomatonPtr format = outer_format(name->text)) {
+    unite(out, only(StringCell{.contents = {outside({"outer format " + name->text, format})}}));
   }
 }
 

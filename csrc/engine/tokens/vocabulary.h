@@ -79,7 +79,6 @@ class Vocabulary {
   /// Appends the other tokens with the bytes of the tokens from `begin` on, each the first with its bytes.
   void add_duplicates(std::vector<TokenId>& tokens, size_t begin = 0) const;
   /// True if some tokens have the same bytes.
-  bool has_duplicates() const { return has_duplicates_; }
 
   /// True if the decoder drops one space at the start of a text, so that the first token may have one in addition.
   bool first_space_optional() const { return first_space_optional_; }

@@ -24,10 +24,7 @@ std::string uri_template();
 std::string date(bool with_year_zero);
 std::string time();        ///< without leap seconds
 std::string loose_time();  ///< with a second 60 in any minute
-/// Leap seconds, which begin at 23:59:60 UTC, with offsets of whole quarters of an hour, as time zones have them. Their
-/// local date is that of UTC, or the next.
-std::string leap_second(bool next_day);
-/// Local dates on which they are inserted.
+/// Dates on which leap seconds are inserted, in UTC or the next.
 std::string leap_day(bool next_day);
 std::string duration();
 

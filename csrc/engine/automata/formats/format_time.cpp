@@ -7,11 +7,6 @@ namespace {
 const std::string kHour = "(?:[01][0-9]|2[0-3])", kSixty = "[0-5][0-9]", kFraction = "(?:\\.[0-9]+)?";
 const std::string kOffset = "(?:[Zz]|[+-]" + kHour + ":" + kSixty + ")";
 
-std::string two_digits(int number) { return (number < 10 ? "0" : "") + std::to_string(number); }
-
-/// `hh:mm` of a number of minutes.
-std::string clock(int minutes) { return two_digits(minutes / 60) + ":" + two_digits(minutes % 60); }
-
 }  // namespace
 
 // RFC 3339, section 5.6, with the days that the months have.
@@ -28,17 +23,6 @@ std::string date(bool with_year_zero) {
 std::string time() { return kHour + ":" + kSixty + ":" + kSixty + kFraction + kOffset; }
 
 std::string loose_time() { return kHour + ":" + kSixty + ":(?:" + kSixty + "|60)" + kFraction + kOffset; }
-
-std::string leap_second(bool next_day) {
-  constexpr int kQuarter = 15, kDay = 24 * 60;  // minutes
-  std::string times = next_day ? "" : "23:59:60" + kFraction + "[Zz]";
-  for (int offset = next_day ? kQuarter : 0; offset < kDay; offset += kQuarter) {
-    const int local = next_day ? offset - 1 : kDay - 1 - offset;
-    const std::string sign = next_day ? "[+]" : offset == 0 ? "[+-]" : "-";
-    times += (times.empty() ? "" : "|") + clock(local) + ":60" + kFraction + sign + clock(offset);
-  }
-  return "(?:" + times + ")";
-}
 
 std::string leap_day(bool next_day) { return next_day ? "[0-9]{4}-(?:07-01|01-01)" : "[0-9]{4}-(?:06-30|12-31)"; }
 

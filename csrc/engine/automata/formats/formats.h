@@ -9,14 +9,17 @@
 
 namespace constrain {
 
-/// Language of a format over string content. `inner` holds only what the standard of the format defines, `outer` all
-/// that it defines or a common validator accepts; both are the same object if the format is exact.
+/// Language of a format over string content.
 struct Format {
-  AutomatonPtr inner, outer;
+  AutomatonPtr inner;  ///< only what the standard of the format defines
+  bool exact;          ///< all that it defines, and that common validators accept
 };
 
-/// Returns the format of a name, made on first use; its automata are shared.
+/// Returns the format of a name, made on first use; its automaton is shared.
 std::optional<Format> find_format(std::string_view name);
+
+/// Returns all that the standard of a format defines or a common validator accepts; null if there is no such format.
+AutomatonPtr outer_format(std::string_view name);
 
 /// Finds a format whose name is nearly this one; empty if there is none.
 std::string_view similar_format(std::string_view name);

@@ -1,7 +1,9 @@
 #include "engine/json/object/cheapest_words.h"
 
+#include <map>
 #include <queue>
 #include <tuple>
+#include <utility>
 
 #include "engine/base/errors.h"
 
@@ -47,18 +49,34 @@ const std::vector<std::string>& CheapestWords::from(State start, size_t count) {
   // to the words.
   using Entry = std::tuple<uint64_t, std::string, std::string, State>;  // total length, spelling so far, word so far
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue;
-  if (start != kDead) queue.emplace(to_end(start), "", "", start);
+  std::map<uint64_t, size_t> queued;  // entries by total length
+  const auto shorter = [&](uint64_t whole) {
+    size_t entries = 0;
+    for (auto at = queued.begin(); at != queued.end() && at->first < whole; ++at) entries += at->second;
+    return entries;
+  };
+  const auto add = [&](uint64_t whole, std::string text, std::string word, State state) {
+    queue.emplace(whole, std::move(text), std::move(word), state);
+    ++queued[whole];
+  };
+  if (start != kDead) add(to_end(start), "", "", start);
   while (!queue.empty() && words.size() < count) {
     const auto [whole, text, word, state] = queue.top();
     queue.pop();
+    if (--queued[whole] == 0) queued.erase(whole);
     if (automaton_->accepting(state)) words.push_back(word);
-    // Of bytes of one length that lead to one state, later ones cannot begin an earlier word: a few of them are enough.
+    // Every entry has a word of its total length: an entry behind as many shorter ones as words are wanted is not
+    // needed. Of bytes of one length that lead to one state, later ones cannot begin an earlier word: a few of them are
+    // enough.
     for_each_range(automaton_->row(state), [&](int first, int last, State to) {
-      size_t wanted = count - words.size();
+      const size_t wanted = count - words.size();
+      size_t left = wanted;
       for (int byte = first; byte <= last && to != kDead; ++byte) {
-        if (escaped_length(static_cast<uint8_t>(byte)) == 1 && wanted-- == 0) break;
-        const std::string longer = text + escaped(static_cast<uint8_t>(byte));
-        queue.emplace(longer.size() + to_end(to), longer, word + static_cast<char>(byte), to);
+        const uint64_t length = escaped_length(static_cast<uint8_t>(byte));
+        if (length == 1 && left-- == 0) break;
+        const uint64_t longer = text.size() + length + to_end(to);
+        if (shorter(longer) >= wanted) continue;
+        add(longer, text + escaped(static_cast<uint8_t>(byte)), word + static_cast<char>(byte), to);
       }
     });
   }

@@ -7,6 +7,7 @@ namespace constrain::json {
 
 ObjectCost::ObjectCost(const ObjectShape& shape, const ObjectState& state, const WhitespaceRun& whitespace)
     : shape_(shape), state_(state), whitespace_(whitespace) {
+  names_.reserve(shape.spec.properties.size());
   for (const auto& property : shape.spec.properties) names_.push_back(escaped_length(property.name));
 }
 
