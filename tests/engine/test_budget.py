@@ -480,13 +480,14 @@ NEAR_THE_END: list[tuple[Any, bytes]] = [
     ({"required": ["abc", "b", "kind"], "properties": {"abc": {"type": "string"}}}, b'{"abc":"x","b":0,"k'),
     ({"required": ["abc"], "properties": {"abc": {"type": "string", "minLength": 1}}}, b'{"abc":"xyz","q":1'),
     ({"required": ["k"], "properties": {"k": {"type": "string", "minLength": 30, "maxLength": 30}}}, b'{"k":"xyz'),
+    ({"required": ["k"], "properties": {"k": {"type": "string", "minLength": 2, "maxLength": 2000}}}, b'{"k":"xyz'),
 ]
 
 
 @pytest.mark.parametrize("schema, text", NEAR_THE_END, ids=str)
 def test_masks_near_the_end_visit_few_tokens(schema: Any, text: bytes, wide_vocab: Vocabulary) -> None:
     """Thousands of tokens that go on alike are judged together, whatever the budget leaves of them."""
-    for extra in (4, 8, 20, 60):
+    for extra in (4, 8, 20, 60, 500):
         grammar = compile_json_schema({"type": "object", **schema}, wide_vocab, whitespace="compact")
         matcher = grammar.matcher()
         for byte in text:

@@ -241,7 +241,7 @@ bool BudgetedMasks::all_fit(const Configuration& from) {
   if (!top.parent) return true;
   const bool finished = finishes([&] {
     for (const uint32_t boundary : growth->boundary_nodes) {
-      walk_.run(grammar_.vocabulary().trie(), boundary, top.parent->tops());
+      walk_.run(growth->trie(grammar_.vocabulary()), boundary, top.parent->tops());
     }
   });
   measure_pending();

@@ -16,6 +16,16 @@ FrameGrowth walk_growth(const CompiledGrammar& grammar, const StackTop& top) {
   thread_local WalkScratch scratch;
   TrieWalk walk(grammar, scratch);
   FrameGrowth made;
+  const Vocabulary& vocabulary = grammar.vocabulary();
+  // Where a bound is known for text of the frame's wildcard region, only tokens that leave the region are walked.
+  const WildcardRegion text = grammar.wildcard_region(top.state, top.reg);
+  if (text.exact && text.max_length >= vocabulary.longest_token()) {
+    const uint64_t growth = grammar.max_growth(top.state, top.reg);
+    if (growth != kInfinite) {
+      made.bytes = growth;
+      made.leaving = vocabulary.token_class(text.characters)->leaving(text.leaving, vocabulary);
+    }
+  }
   const uint64_t before = grammar.remaining(top.state, top.reg);
   StackTop last{kDone, 0, nullptr};
   walk.admits = [&](std::span<const StackTop> tops, const Configuration*) {
@@ -27,7 +37,8 @@ FrameGrowth walk_growth(const CompiledGrammar& grammar, const StackTop& top) {
     }
     return false;
   };
-  walk.run_alone(grammar.vocabulary().trie(), top, 0);
+  walk.run_alone(made.trie(vocabulary), top, 0);
+  grammar.counters().visited += walk.visited;
   made.boundary_nodes = walk.boundary_nodes;
   return made;
 }
