@@ -82,6 +82,16 @@ const Cells& Normaliser::conjunction(ConjunctionId id) {
   return cache_.emplace(id, std::move(cells)).first->second;
 }
 
+const Cells* Normaliser::known(ConjunctionId id) const {
+  const std::span<const Literal> members = conjunctions_[id];
+  if (members.size() == 1) {
+    const auto it = literals_.find(members.front());
+    return it == literals_.end() ? nullptr : &it->second;
+  }
+  const auto it = cache_.find(id);
+  return it == cache_.end() ? nullptr : &it->second;
+}
+
 Normaliser::Conflict Normaliser::conflict(ConjunctionId id) const {
   const std::span<const Literal> members = conjunctions_[id];
   if (const auto it = conjunction_conflicts_.find(id); it != conjunction_conflicts_.end()) return it->second;
@@ -170,43 +180,6 @@ Cells Normaliser::all_of(NodeId id, const char* keyword, const Value& list, bool
   for (size_t i = 0; i < list.items.size(); ++i) {
     cells = satisfying(cells, {item(id, keyword, list, i), negated});
   }
-  return cells;
-}
-
-Cells Normaliser::one_of(NodeId id, const Value& list, const Cells& cells) {
-  if (!list.is(Type::array) || list.items.empty()) invalid(id, "oneOf", "a non-empty array of schemas is needed");
-  std::vector<NodeId> branches;
-  for (size_t i = 0; i < list.items.size(); ++i) branches.push_back(item(id, "oneOf", list, i));
-  Cells one;
-  for (const NodeId branch : branches) {
-    if (std::ranges::count(branches, branch) > 1) continue;  // equivalent to its twin
-    Cells own = satisfying(cells, {branch});
-    for (const NodeId other : branches) {
-      if (other != branch) own = without(std::move(own), other);
-    }
-    unite(one, std::move(own));
-  }
-  return one;
-}
-
-Cells Normaliser::without(Cells cells, NodeId schema) {
-  // Negates the schema only for the cells that overlap it, which keeps unions small.
-  Cells overlap;
-  const Cells& wrong = literal({schema});
-  const auto move_overlap = [&](auto Cells::* list) {
-    std::erase_if(cells.*list, [&](auto& cell) {
-      const bool overlaps = !meet(only(cell), wrong).empty();
-      if (overlaps) (overlap.*list).push_back(std::move(cell));
-      return overlaps;
-    });
-  };
-  move_overlap(&Cells::numbers);
-  move_overlap(&Cells::strings);
-  move_overlap(&Cells::arrays);
-  move_overlap(&Cells::objects);
-  cells.null = cells.null && !wrong.null;
-  for (int i = 0; i < 2; ++i) cells.booleans[i] = cells.booleans[i] && !wrong.booleans[i];
-  if (!overlap.empty()) unite(cells, satisfying(overlap, {schema, true}));
   return cells;
 }
 
