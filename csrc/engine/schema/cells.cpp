@@ -49,11 +49,26 @@ bool holds_all_of(const ObjectCell& general, const ObjectCell& special) {
          std::ranges::all_of(general.exists, [&](const Exists& member) { return has_member(special, member); });
 }
 
+template <class Cell>
+bool joined(std::vector<Cell>&, Cell&) {
+  return false;
+}
+
+/// Adds listed strings to a cell that has some, if there is one.
+bool joined(std::vector<StringCell>& into, StringCell& cell) {
+  if (!cell.words) return false;
+  const auto known = std::ranges::find_if(into, [](const StringCell& one) { return one.words.has_value(); });
+  if (known == into.end()) return false;
+  known->words->merge(*cell.words);
+  return true;
+}
+
 /// Adds cells, and drops those contained in another one.
 template <class Cell>
 void append(std::vector<Cell>& into, std::vector<Cell>&& other) {
   for (Cell& cell : other) {
     Deadline::check();
+    if (joined(into, cell)) continue;
     if (std::ranges::any_of(into, [&](const Cell& one) { return holds_all_of(one, cell); })) continue;
     std::erase_if(into, [&](const Cell& one) { return holds_all_of(cell, one); });
     into.push_back(std::move(cell));

@@ -98,11 +98,13 @@ std::vector<std::vector<size_t>> Normaliser::rivals(const std::vector<NodeId>& b
 Cells Normaliser::one_of(NodeId id, const Value& list, const Cells& cells) {
   if (!list.is(Type::array) || list.items.empty()) invalid(id, "oneOf", "a non-empty array of schemas is needed");
   std::vector<NodeId> branches;
+  std::unordered_map<NodeId, size_t> times;
   for (size_t i = 0; i < list.items.size(); ++i) branches.push_back(item(id, "oneOf", list, i));
+  for (const NodeId branch : branches) ++times[branch];
   const std::vector<std::vector<size_t>> rivals = this->rivals(branches);
   Cells one;
   for (size_t i = 0; i < branches.size(); ++i) {
-    if (std::ranges::count(branches, branches[i]) > 1) continue;  // equivalent to its twin
+    if (times[branches[i]] > 1) continue;  // equivalent to its twin
     Cells own = satisfying(cells, {branches[i]});
     for (const size_t other : rivals[i]) own = without(std::move(own), branches[other]);
     unite(one, std::move(own));
