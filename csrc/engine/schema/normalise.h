@@ -81,11 +81,8 @@ class Normaliser {
   Cells any_of(NodeId id, const char* keyword, const Value& list, bool negated);
   Cells all_of(NodeId id, const char* keyword, const Value& list, bool negated, Cells cells);
   Cells one_of(NodeId id, const Value& list, const Cells& cells);
-  /// Listed values that all documents of a branch have: of the document itself, or of a member by its name after a dot.
-  using Tags = std::map<std::string, std::vector<std::string>>;
-  Tags tags(const Cells& cells);
-  /// For each branch, the indices of the others that it may overlap: tags with different values exclude each other.
-  std::vector<std::vector<size_t>> rivals(const std::vector<NodeId>& branches);
+  /// The values of a member, if all objects have it, and its values are listed and known.
+  std::optional<std::vector<std::string>> values_of_member(const Cells& cells, const std::string& name);
   Cells not_one_of(NodeId id, const Value& list);
   Cells if_then_else(NodeId id, const Schema& schema, bool negated, const Cells& cells);
   /// Removes the documents that satisfy a schema from cells.

@@ -1,6 +1,8 @@
 // `oneOf`: each branch without the others that it may overlap.
 #include <algorithm>
-#include <numeric>
+#include <iterator>
+#include <map>
+#include <ranges>
 #include <unordered_map>
 
 #include "engine/schema/normalise.h"
@@ -34,79 +36,97 @@ std::optional<std::vector<std::string>> listed_values(const Cells& cells) {
   return values;
 }
 
-}  // namespace
+/// Listed values that all documents of a branch have: of the document itself, or of a member by its name after a dot.
+using Tags = std::map<std::string, std::vector<std::string>>;
 
-Normaliser::Tags Normaliser::tags(const Cells& cells) {
-  Tags tags;
-  if (auto values = listed_values(cells)) tags[""] = std::move(*values);
-  if (cells.objects.empty() || !has_only(cells, cells.objects.size())) return tags;
-  const auto values_of = [&](const std::string& name) {
-    std::optional<std::vector<std::string>> all(std::in_place);
-    for (const ObjectCell& cell : cells.objects) {
-      if (std::ranges::find(cell.required, name) == cell.required.end()) return decltype(all)();
-      const Cells* value = known(MemberValues(cell, conjunctions_)[name]);
-      const auto values = value ? listed_values(*value) : std::nullopt;
-      if (!values) return decltype(all)();
-      all->insert(all->end(), values->begin(), values->end());
+/// Finds branches that may overlap: tags with different values exclude each other.
+class BranchIndex {
+ public:
+  explicit BranchIndex(std::vector<Tags> tags) : tags_(std::move(tags)) {
+    for (size_t i = 0; i < tags_.size(); ++i) {
+      for (const auto& [tag, values] : tags_[i]) {
+        Holders& holders = holders_[tag];
+        ++holders.count;
+        for (const std::string& value : values) holders.by_value[value].push_back(i);
+      }
     }
-    return all;
-  };
-  for (const std::string& name : cells.objects.front().required) {
-    if (auto values = values_of(name)) tags["." + name] = std::move(*values);
   }
-  return tags;
-}
 
-std::vector<std::vector<size_t>> Normaliser::rivals(const std::vector<NodeId>& branches) {
-  struct Index {
-    std::unordered_map<std::string, std::vector<size_t>> by_value;
-    std::vector<size_t> untagged;
-  };
-  std::vector<Tags> tags;
-  std::map<std::string, Index> indices;
-  for (size_t i = 0; i < branches.size(); ++i) {
-    tags.push_back(this->tags(literal({branches[i]})));
-    for (const auto& [tag, values] : tags[i]) {
-      for (const std::string& value : values) indices[tag].by_value[value].push_back(i);
+  /// The other branches that a branch may overlap, in order.
+  std::vector<size_t> rivals(size_t branch) const {
+    const std::string* best = nullptr;
+    size_t fewest = tags_.size();
+    for (const auto& [tag, values] : tags_[branch]) {
+      const Holders& holders = holders_.at(tag);
+      size_t count = tags_.size() - holders.count;
+      for (const std::string& value : values) count += holders.by_value.at(value).size();
+      if (count < fewest) best = &tag, fewest = count;
     }
-  }
-  for (auto& [tag, index] : indices) {
-    for (size_t i = 0; i < branches.size(); ++i) {
-      if (!tags[i].contains(tag)) index.untagged.push_back(i);
+    std::vector<size_t> found;
+    if (!best || holders_.at(*best).count < tags_.size()) {
+      for (size_t i = 0; i < tags_.size(); ++i) {
+        if (!best || !tags_[i].contains(*best)) found.push_back(i);
+      }
     }
-  }
-  std::vector<size_t> all(branches.size());
-  std::iota(all.begin(), all.end(), 0);
-  std::vector<std::vector<size_t>> rivals(branches.size(), all);
-  for (size_t i = 0; i < branches.size(); ++i) {
-    for (const auto& [tag, values] : tags[i]) {
-      const Index& index = indices[tag];
-      std::vector<size_t> found = index.untagged;
-      for (const std::string& value : values) {
-        const std::vector<size_t>& same = index.by_value.at(value);
+    if (best) {
+      for (const std::string& value : tags_[branch].at(*best)) {
+        const std::vector<size_t>& same = holders_.at(*best).by_value.at(value);
         found.insert(found.end(), same.begin(), same.end());
       }
-      std::ranges::sort(found);
-      found.erase(std::ranges::unique(found).begin(), found.end());
-      if (found.size() < rivals[i].size()) rivals[i] = std::move(found);
     }
-    std::erase(rivals[i], i);
+    std::ranges::sort(found);
+    found.erase(std::ranges::unique(found).begin(), found.end());
+    std::erase(found, branch);
+    return found;
   }
-  return rivals;
+
+ private:
+  struct Holders {
+    size_t count = 0;  // branches with the tag
+    std::unordered_map<std::string, std::vector<size_t>> by_value;
+  };
+
+  std::vector<Tags> tags_;
+  std::unordered_map<std::string, Holders> holders_;
+};
+
+}  // namespace
+
+std::optional<std::vector<std::string>> Normaliser::values_of_member(const Cells& cells, const std::string& name) {
+  std::vector<std::string> all;
+  for (const ObjectCell& cell : cells.objects) {
+    if (std::ranges::find(cell.required, name) == cell.required.end()) return std::nullopt;
+    const Cells* value = known(MemberValues(cell, conjunctions_)[name]);
+    const auto values = value ? listed_values(*value) : std::nullopt;
+    if (!values) return std::nullopt;
+    all.insert(all.end(), values->begin(), values->end());
+  }
+  return all;
 }
 
 Cells Normaliser::one_of(NodeId id, const Value& list, const Cells& cells) {
   if (!list.is(Type::array) || list.items.empty()) invalid(id, "oneOf", "a non-empty array of schemas is needed");
+  constexpr size_t kMostMembers = 16;  // required members of a branch that are looked at
   std::vector<NodeId> branches;
-  std::unordered_map<NodeId, size_t> times;
   for (size_t i = 0; i < list.items.size(); ++i) branches.push_back(item(id, "oneOf", list, i));
-  for (const NodeId branch : branches) ++times[branch];
-  const std::vector<std::vector<size_t>> rivals = this->rivals(branches);
+  std::unordered_map<NodeId, size_t> times;
+  std::vector<Tags> tags;
+  for (const NodeId branch : branches) {
+    ++times[branch];
+    Tags& own = tags.emplace_back();
+    const Cells& all = literal({branch});
+    if (auto values = listed_values(all)) own[""] = std::move(*values);
+    if (all.objects.empty() || !has_only(all, all.objects.size())) continue;
+    for (const std::string& name : all.objects.front().required | std::views::take(kMostMembers)) {
+      if (auto values = values_of_member(all, name)) own["." + name] = std::move(*values);
+    }
+  }
+  const BranchIndex index(std::move(tags));
   Cells one;
   for (size_t i = 0; i < branches.size(); ++i) {
     if (times[branches[i]] > 1) continue;  // equivalent to its twin
     Cells own = satisfying(cells, {branches[i]});
-    for (const size_t other : rivals[i]) own = without(std::move(own), branches[other]);
+    for (const size_t other : index.rivals(i)) own = without(std::move(own), branches[other]);
     unite(one, std::move(own));
   }
   return one;
