@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import random
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -34,12 +36,14 @@ TALLY = pytest.StashKey[Counter[str]]()
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("samples", "random samples")
     group.addoption("--samples", type=float, default=1, metavar="N", help="take N times as many random samples")
-    group.addoption("--seed", type=int, default=0, help="the first seed of random samples")
+    group.addoption("--seed", type=int, default=0, help="the first seed of random samples, and that of every test")
     parser.addoption("--cluster", action="store_true", help="run the tests that start a cluster, which take minutes")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[TALLY] = Counter()
+    hypothesis.settings.register_profile("reproducible", deadline=None, derandomize=True)
+    hypothesis.settings.load_profile("reproducible")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -50,7 +54,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("seed", range(first, first + count))
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Seed what requests without a seed draw from: a test gives the same result alone, in any order and every time."""
+    seed = item.config.getoption("--seed")
+    random.seed(seed)
+    torch.manual_seed(seed)
     if item.get_closest_marker("gpu") and not (torch.cuda.is_available() and cuda.module):
         pytest.skip("no CUDA device, or no kernels for it")
     if item.get_closest_marker("cluster") and not item.config.getoption("--cluster"):
@@ -89,8 +98,8 @@ def random_weights(vocab_size: int) -> dict[str, torch.Tensor]:
         shapes |= {f"{name}self_attn.{p}_proj.weight": (HIDDEN, HIDDEN) for p in "qkvo"}
         shapes |= {f"{name}mlp.{p}_proj.weight": (2 * HIDDEN, HIDDEN) for p in ("gate", "up")}
         shapes |= {f"{name}mlp.down_proj.weight": (HIDDEN, 2 * HIDDEN)}
-    random = torch.Generator().manual_seed(0)
-    weights = {name: torch.randn(shape, generator=random) * 0.3 for name, shape in shapes.items()}
+    generator = torch.Generator().manual_seed(0)
+    weights = {name: torch.randn(shape, generator=generator) * 0.3 for name, shape in shapes.items()}
     norms = [
         "model.norm",
         *(f"model.layers.{i}.{n}_layernorm" for i in range(LAYERS) for n in ("input", "post_attention")),

@@ -132,7 +132,9 @@ def test_a_seed_makes_the_draw_reproducible(llm: LLM) -> None:
 
 
 def test_where_the_tokens_run_out(llm: LLM) -> None:
-    free = llm.generate("hello", max_new_tokens=5)
+    endless = ExLlamaV2Sampler.Settings()
+    endless.disallow_tokens(llm.tokenizer, [llm.tokenizer.eos_token_id])
+    free = llm.generate("hello", max_new_tokens=5, settings=endless)
     assert (free.finish_reason, len(free.tokens), free.complete) == ("length", 5, True)
     assert llm.generate("hello", regex="ab", max_new_tokens=50).finish_reason == "stop"
     cut = llm.generate("hello", regex="(ab)*", max_new_tokens=7)
