@@ -171,6 +171,28 @@ def test_keys_with_characters_that_need_escapes(verify: Verify) -> None:
     verify({**schema, "required": names}, [{name: i for i, name in enumerate(names)}], [{}])
 
 
+@pytest.mark.parametrize("used", [[], ["a", "ab\n"], ["é", "a\\"]])
+@pytest.mark.parametrize("patterns", [{}, {"^x": True}])
+def test_masks_within_names_are_what_bytes_tell(allowed: Allowed, used: list[str], patterns: dict[str, Any]) -> None:
+    """Names that begin others, have escapes, or share parts of characters: tokens are tried byte by byte."""
+    names = ["", "a", "ab", "ab\n", "ab\n\r", 'a"', "a\\", "abc", "é", "éa", "è", "日", "日本", "\x01", "\x02x"]
+    written = [json.dumps(name, ensure_ascii=escaped).encode() for name in names for escaped in (False, True)]
+    parts = {key[i:end] for key in written for i in range(len(key)) for end in range(i + 1, len(key) + 1)}
+    tokens = sorted({*parts, *(part + b":" for part in parts), b'":1,"a', b'":1}', *(bytes([i]) for i in range(256))})
+    vocabulary = Vocabulary.from_tokens([b"", *tokens], [0])
+    properties = dict.fromkeys(names, True)
+    schema = {"properties": properties, "patternProperties": patterns, "additionalProperties": False, "type": "object"}
+    matcher = compile_json_schema(schema, vocabulary).matcher()
+    start = b"{" + b"".join(json.dumps(name, ensure_ascii=False).encode() + b":1," for name in used)
+    for text in {key[:end] for key in written for end in range(1, len(key))}:
+        matcher.reset()
+        assert matcher.accept_bytes(start)
+        if not matcher.accept_bytes(text):
+            continue
+        expected = [token for token in range(1, vocabulary.size) if matcher.clone().accept_bytes(tokens[token - 1])]
+        assert allowed(matcher, vocabulary.size) == expected, text
+
+
 def test_used_names_are_not_offered_again(byte_vocab: Vocabulary, allowed: Allowed) -> None:
     schema = {"type": "object", "properties": {"ab": True, "ac": True, "b": True}, "additionalProperties": False}
     matcher = compile_json_schema(schema, byte_vocab, whitespace="compact").matcher()

@@ -23,6 +23,16 @@ inline size_t next(std::span<const uint32_t> words, size_t bit) {
   return 32 * word + static_cast<size_t>(std::countr_zero(left));
 }
 
+/// True if some bit in [begin, end) is set.
+inline bool any(std::span<const uint64_t> words, size_t begin, size_t end) {
+  while (begin < end) {
+    const uint64_t word = words[begin / 64] >> (begin % 64);
+    if (word) return begin + static_cast<size_t>(std::countr_zero(word)) < end;
+    begin = (begin / 64 + 1) * 64;
+  }
+  return false;
+}
+
 /// Calls `visit` with the indices of the set bits, in order. `word(i)` returns the word of bits 32 i and up.
 template <class Word, class Visit>
 void for_each(size_t words, const Word& word, const Visit& visit) {

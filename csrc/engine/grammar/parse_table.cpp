@@ -30,6 +30,7 @@ void ParseTable::begin() {
   const auto lock = this->lock();
   slots_.clear();
   places_.emplace().intern({});  // kDone
+  ranges_.emplace(), numbers_.clear();
   varieties_.clear();
   auto* done = new (rows_.allocate<Row>(1)) Row;
   done->accepting = true;

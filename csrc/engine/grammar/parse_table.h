@@ -71,6 +71,12 @@ class ParseTable {
   /// Calls MaskHints::skip_wildcard of a frame.
   bool skip_wildcard(StateId state, Reg& reg, Registers& registers, std::vector<std::string>& exceptions) const;
 
+  /// Calls MaskHints::open_words of a frame.
+  std::optional<OpenWords> open_words(StateId state, Reg reg) const {
+    const Slot& slot = this->slot(state);
+    return slot.rule ? slot.rule->mask_hints().open_words(slot.local, reg) : std::nullopt;
+  }
+
   /// Appends a cache key of a frame: its state, the depth of its stack if rules use that, and MaskHints::outline or
   /// MaskHints::describe of its register. An outline is used if `detail` permits and there is one. Every key begins
   /// with its own length.
@@ -171,6 +177,8 @@ class ParseTable {
   mutable std::recursive_mutex mutex_;  // recursive, because rules that embed configurations call back
   mutable MemoryShare memory_;          // memory of the rows and the states
   mutable Arena rows_;
+  mutable std::optional<SequenceInterner> ranges_;  // of bytes, by the number of a row's numbers
+  mutable std::vector<const Row::Numbers*> numbers_;
   mutable StableVector<Slot> slots_;
   mutable std::optional<SequenceInterner> places_;  // the rules and their own states, by number
   mutable std::unordered_map<RuleId, uint64_t> varieties_;

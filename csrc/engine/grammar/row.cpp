@@ -95,6 +95,7 @@ void RowMaker::extend(const Row& other, RuleId rule, Row& row, Scratch& scratch)
     }
     if (!numbers) {
       numbers = new (grammar_.rows_.allocate<Row::Numbers>(1)) Row::Numbers(*other.numbers);
+      grammar_.memory_.add(sizeof(Row::Numbers));
       scratch.actions.assign(other.actions.begin(), other.actions.end());
     }
     std::fill(numbers->begin() + edge.first, numbers->begin() + edge.last + 1, scratch.actions.size());
@@ -157,9 +158,9 @@ void RowMaker::add_call(const Option& call, const Row& callee, Scratch& scratch)
 
 /// Cuts the bytes where some range begins or ends; bytes between two cuts have the same options.
 void RowMaker::assemble(Row& row, Scratch& scratch) {
-  auto& [expansion, options, by_first, covering, visited, actions, list, lists, ends, targets] = scratch;
-  auto& numbers = *new (grammar_.rows_.allocate<Row::Numbers>(1)) Row::Numbers(kEmptyNumbers);
-  by_first.clear(), covering.clear(), targets.clear(), actions.assign(kEmptyActions.begin(), kEmptyActions.end());
+  auto& [expansion, options, by_first, covering, visited, ranges, actions, list, lists, ends, targets] = scratch;
+  by_first.clear(), covering.clear(), ranges.clear(), targets.clear();
+  actions.assign(kEmptyActions.begin(), kEmptyActions.end());
   ByteSet cuts;
   for (const RangeOption& range : options) {
     by_first.push_back(&range);
@@ -178,7 +179,7 @@ void RowMaker::assemble(Row& row, Scratch& scratch) {
       covering.insert(std::ranges::upper_bound(covering, *next), *next);
     }
     if (covering.empty()) continue;
-    std::fill(numbers.begin() + begin, numbers.begin() + end, static_cast<uint16_t>(actions.size()));
+    ranges.push_back(static_cast<uint32_t>(begin << 16 | end));
     list.clear();
     for (const RangeOption* range : covering) {
       if (std::ranges::find(list, range->option) == list.end()) list.push_back(range->option);
@@ -190,9 +191,22 @@ void RowMaker::assemble(Row& row, Scratch& scratch) {
     if (match == targets.end()) match = targets.insert(match, {list.front().target, 0});
     match->second += end - begin;
   }
-  finish(row, numbers, scratch);
+  finish(row, numbers_of(ranges), scratch);
   const auto most = std::ranges::max_element(targets, {}, &std::pair<StateId, int>::second);
   if (most != targets.end() && most->second >= kMany) row.usual = most->first;
+}
+
+/// Numbers the bytes of some ranges in order. Most rows have the ranges of another one, and share its numbers.
+const Row::Numbers& RowMaker::numbers_of(std::span<const uint32_t> ranges) const {
+  const uint32_t id = grammar_.ranges_->intern(ranges);
+  if (id >= grammar_.numbers_.size()) grammar_.numbers_.resize(id + size_t{1});
+  if (const Row::Numbers* made = grammar_.numbers_[id]) return *made;
+  auto& numbers = *new (grammar_.rows_.allocate<Row::Numbers>(1)) Row::Numbers(kEmptyNumbers);
+  auto number = static_cast<uint16_t>(kEmptyActions.size());
+  for (const uint32_t range : ranges)
+    std::fill(numbers.begin() + (range >> 16), numbers.begin() + (range & 0xFFFF), number++);
+  grammar_.memory_.add(sizeof(Row::Numbers));
+  return *(grammar_.numbers_[id] = &numbers);
 }
 
 /// Returns the action for the options in `list`, which is added to those of the row if it is new.
@@ -215,7 +229,7 @@ uint32_t RowMaker::action_of(const Row& row, Scratch& scratch) const {
 
 /// Stores the actions of a row, and the lists that it adds to those it has.
 void RowMaker::finish(Row& row, const Row::Numbers& numbers, const Scratch& scratch) const {
-  grammar_.memory_.add(sizeof(Row::Numbers) + scratch.actions.size() * sizeof(uint32_t));
+  grammar_.memory_.add(scratch.actions.size() * sizeof(uint32_t));
   row.numbers = &numbers;
   row.actions = copy(scratch.actions);
   const std::span<const Option> options = copy(scratch.lists);

@@ -43,7 +43,7 @@ struct Row {
   static constexpr uint32_t kGoto = 0x80000000u, kOwn = 0xFFFFFFFCu;
   static constexpr std::array<uint8_t, 4> kWhitespace = {' ', '\t', '\n', '\r'};
 
-  // Shared by states that differ in white space alone.
+  // Shared by states that differ in white space alone; numbers also by those with the same ranges of bytes.
   const Numbers* numbers = &kNoNumbers;
   std::span<const uint32_t> actions = kNoActions;  ///< by number, an action, or `kOwn` + index into `own`
   std::array<uint32_t, kWhitespace.size()> own{};  ///< actions on white space on which `actions` has none
@@ -108,6 +108,7 @@ class RowMaker {
     std::vector<RangeOption> options;
     std::vector<const RangeOption*> by_first, covering;
     std::vector<Local> visited;
+    std::vector<uint32_t> ranges;   ///< of bytes with equal options: the first byte, and that after the last one
     std::vector<uint32_t> actions;  ///< by number
     std::vector<Option> list, lists;
     std::vector<size_t> ends;                      ///< end of each list in `lists`
@@ -121,6 +122,7 @@ class RowMaker {
   void add_options(RuleId rule, Local local, Row& row, Scratch& scratch);
   void add_call(const Option& call, const Row& callee, Scratch& scratch);
   void assemble(Row& row, Scratch& scratch);
+  const Row::Numbers& numbers_of(std::span<const uint32_t> ranges) const;
   uint32_t action_of(const Row& row, Scratch& scratch) const;
   void finish(Row& row, const Row::Numbers& numbers, const Scratch& scratch) const;
   template <class T>

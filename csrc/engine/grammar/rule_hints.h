@@ -10,6 +10,7 @@
 #include "engine/automata/wildcard_finder.h"
 #include "engine/base/lengths.h"
 #include "engine/grammar/registers.h"
+#include "engine/text/sorted_words.h"
 
 namespace constrain {
 
@@ -42,6 +43,9 @@ class MaskHints {
   /// it leaves the region. Sets `indescribable` if it may matter later which text it was. Called under the grammar's
   /// lock.
   virtual bool skip_wildcard(Local state, Reg& reg, Registers& registers, std::vector<std::string>& exceptions);
+
+  /// The words of which the frame is to read one, if it can only read these; none by default. Thread-safe.
+  virtual std::optional<OpenWords> open_words(Local /*state*/, Reg /*reg*/) const { return {}; }
 
   /// Appends a cache key of the frame: frames of one state with equal keys accept the same texts of up to `horizon`
   /// bytes, and may end after the same ones. Returns false if there is no such key. The default knows register 0 only.

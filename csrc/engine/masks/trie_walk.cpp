@@ -120,13 +120,52 @@ void TrieWalk::start_alone(const Trie& trie, const StackTop& top, uint32_t depth
 
 void TrieWalk::run_alone(const Trie& trie, const StackTop& top, uint32_t depth, uint32_t root) {
   start_alone(trie, top, depth, root);
-  for_each_child(trie, root, ByteSet::all(), [&](uint32_t child) { walk(trie, child, trie.depth[root]); });
+  if (const auto open = grammar_.open_words(top.state, top.reg)) {
+    registers_.depth = depth;
+    registers_.consult(grammar_.rule(top.state));
+    walk_words(trie, root, *open);
+  } else {
+    for_each_child(trie, root, ByteSet::all(), [&](uint32_t child) { walk(trie, child, trie.depth[root]); });
+  }
   for (size_t i = 0; i < entered.size(); ++i) {
     const Entered one = entered[i];
     if (one.parents == bottom_ || one.tokens->exits.empty()) continue;
     consult(*one.parents);
     for (const ExitsPtr& exits : one.tokens->exits) walk_exits(*exits, one.parents->tops());
   }
+}
+
+/// Visits the strings below a node that go on as open words do. The frame is asked only where one of these ends, or has
+/// a byte that is escaped.
+void TrieWalk::walk_words(const Trie& trie, uint32_t root, const OpenWords& open) {
+  const SortedWords& words = open.words;
+  const StackTop start = tops_.front();
+  const auto leave = [&](uint32_t node, uint32_t word, uint32_t length) {
+    StackTop top = start;
+    for (uint32_t at = open.length; at < length; ++at) move_alone(grammar_.row(top.state), words.byte(word, at), top);
+    tops_.assign(1, top);
+    enter(trie, node, 0, levels_[0]);
+    for_each_child(trie, node, ~open.plain, [&](uint32_t child) { walk(trie, child, trie.depth[node]); });
+  };
+  const auto visit = [&](auto& self, uint32_t node, uint32_t low, uint32_t high, uint32_t length) -> void {
+    const uint32_t first = low;
+    bool leaves = false;
+    if (words.length(low) == length) leaves = open.any(low, low + 1), ++low;
+    for (uint32_t next; low < high; low = next) {
+      next = words.end_of_byte(low, high, length);
+      if (!open.any(low, next)) continue;
+      const uint8_t byte = words.byte(low, length);
+      const bool plain = open.plain.has(byte);
+      leaves |= !plain;
+      const uint32_t child = plain ? trie.child(node, byte) : 0;
+      if (!child) continue;
+      ++visited;
+      trie.append_tokens(child, tokens);
+      if (trie.size[child] > 1) self(self, child, low, next, length + 1);
+    }
+    if (leaves) leave(node, first, length);
+  };
+  if (open.any(open.low, open.high)) visit(visit, root, open.low, open.high, open.length);
 }
 
 /// True if the last stack top is in a frame entered at this node whose tokens are known.

@@ -109,6 +109,7 @@ class TrieWalk {
   using Level = WalkScratch::Level;
 
   void start_alone(const Trie& trie, const StackTop& top, uint32_t depth, uint32_t root = 0);
+  void walk_words(const Trie& trie, uint32_t root, const OpenWords& open);
   void walk_exits(const Exits& exits, std::span<const StackTop> from);
   void visit(const Trie& trie, std::span<const Exits::Exit> exits, const ByteSet& bytes, size_t depth);
   bool walk_run(const Trie& trie, uint32_t node, size_t depth);

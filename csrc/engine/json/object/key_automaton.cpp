@@ -5,10 +5,11 @@
 
 namespace constrain::json {
 
-KeyAutomaton::KeyAutomaton(std::vector<std::string> names, std::vector<KeyLanguagePtr> classes)
-    : names_(std::move(names)), sorted_(names_.size()), classes_(std::move(classes)) {
+KeyAutomaton::KeyAutomaton(const std::vector<std::string>& names, std::vector<KeyLanguagePtr> classes)
+    : sorted_(names.size()), classes_(std::move(classes)) {
   std::iota(sorted_.begin(), sorted_.end(), 0);
-  std::sort(sorted_.begin(), sorted_.end(), [&](uint32_t a, uint32_t b) { return names_[a] < names_[b]; });
+  std::sort(sorted_.begin(), sorted_.end(), [&](uint32_t a, uint32_t b) { return names[a] < names[b]; });
+  for (const uint32_t name : sorted_) words_.add(names[name]);
   position_ = {0, static_cast<uint32_t>(sorted_.size()), 0};
   for (const KeyLanguagePtr& one : classes_) position_.push_back(one->automaton().start());
   intern();
@@ -68,9 +69,8 @@ State KeyAutomaton::intern() {
   rows_.push_back(nullptr);
   KeyState& made = states_.grow();
   made.low = position_[kLow], made.high = position_[kHigh], made.length = position_[kLength];
-  for (uint32_t i = made.low; i < made.high; ++i) {
-    if (names_[sorted_[i]].size() == made.length) made.name = sorted_[i];
-  }
+  // Of the names with a prefix, the prefix itself comes first.
+  if (made.low < made.high && words_.length(made.low) == made.length) made.name = sorted_[made.low];
   for (uint32_t i = 0; i < classes_.size(); ++i) {
     const State at = position_[kClasses + i];
     if (at == kDead) continue;

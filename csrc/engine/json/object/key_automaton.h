@@ -11,6 +11,7 @@
 #include "engine/base/memory_account.h"
 #include "engine/base/stable_vector.h"
 #include "engine/json/object/key_language.h"
+#include "engine/text/sorted_words.h"
 
 namespace constrain::json {
 
@@ -21,7 +22,7 @@ class KeyAutomaton {
  public:
   /// `names[i]` is the name with index i, `classes[i]` the keys of class i. Classes are disjoint; a key that is a name
   /// is in no class.
-  KeyAutomaton(std::vector<std::string> names, std::vector<KeyLanguagePtr> classes);
+  KeyAutomaton(const std::vector<std::string>& names, std::vector<KeyLanguagePtr> classes);
 
   struct KeyState {
     uint32_t length = 0;                ///< bytes of the names read so far
@@ -44,6 +45,8 @@ class KeyAutomaton {
   void for_each_name(State state, const Use& use);
   /// Names in byte order, as indices.
   const std::vector<uint32_t>& sorted() const { return sorted_; }
+  /// The names in that order.
+  const SortedWords& words() const { return words_; }
   /// State of a class's own automaton.
   State class_state(State state, size_t key_class) const { return positions_[state][kClasses + key_class]; }
   /// Number of keys of a class from a state of its automaton, saturating at kManyWords.
@@ -59,8 +62,8 @@ class KeyAutomaton {
   std::vector<const StateRow*> class_rows(State from);
   void fill_nameless(State from, Transitions& row);
 
-  std::vector<std::string> names_;
   std::vector<uint32_t> sorted_;
+  SortedWords words_;
   std::vector<KeyLanguagePtr> classes_;
   SequenceInterner positions_;
   std::vector<uint32_t> position_;  // scratch
@@ -76,12 +79,10 @@ void KeyAutomaton::for_each_name(State from, const Use& use) {
   const std::vector<const StateRow*> rows = class_rows(from);
   std::vector<State> classes(rows.size());
   uint32_t low = at.low;
-  while (low < at.high && names_[sorted_[low]].size() == at.length) ++low;  // names that end here come first
+  if (at.name) ++low;  // the name that ends here comes first
   while (low < at.high) {
-    const auto next = [&](uint32_t name) { return static_cast<uint8_t>(names_[sorted_[name]][at.length]); };
-    uint32_t high = low;
-    while (high < at.high && next(high) == next(low)) ++high;
-    const uint8_t byte = next(low);
+    const uint32_t high = words_.end_of_byte(low, at.high, at.length);
+    const uint8_t byte = words_.byte(low, at.length);
     std::ranges::transform(rows, classes.begin(), [&](const StateRow* one) { return one ? (*one)[byte] : kDead; });
     use(byte, enter(low, high, at.length + 1, classes));
     low = high;

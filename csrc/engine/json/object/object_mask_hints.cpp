@@ -16,6 +16,13 @@ ByteSet bytes_within(const CharacterClass& characters) {
   return within;
 }
 
+/// Bytes of keys that need no escape.
+const ByteSet kPlainBytes = [] {
+  ByteSet bytes = ByteSet::range(0x20, 0xFF), others;
+  others.add('"'), others.add('\\');
+  return bytes & ~others;
+}();
+
 /// Appends the words of a set that are not 0, and which these are: most objects have few of many properties.
 void append_sparse(const std::vector<uint64_t>& set, std::vector<uint64_t>& out) {
   for (size_t first = 0; first < set.size(); first += 64) {
@@ -100,6 +107,15 @@ void ObjectMaskHints::add_wanted(const std::string& text, std::vector<std::strin
        at != shape_.wanted_keys.end() && at->starts_with(text); ++at) {
     exceptions.push_back(at->substr(text.size()) + '"');
   }
+}
+
+std::optional<OpenWords> ObjectMaskHints::open_words(Local state, Reg reg) const {
+  const ObjectPosition at = ObjectPosition::of(state);
+  if (at.phase != ObjectPosition::key || shape_.spellings[at.operand].escape != kPlain) return {};
+  const auto& key = shape_.keys->state(shape_.spellings[at.operand].content);
+  const auto words = state_.members_of(reg);
+  if (!key.classes.empty() || words[ObjectState::kFlags] & ObjectState::kUsedAnyNew) return {};
+  return OpenWords{shape_.keys->words(), state_.open_names(words), key.low, key.high, key.length, kPlainBytes};
 }
 
 bool ObjectMaskHints::same_register(Reg one, Reg other) const {

@@ -18,6 +18,7 @@ class ObjectMaskHints final : public MaskHints {
 
   WildcardRegion wildcard_region(Local state, Reg reg) override;
   bool skip_wildcard(Local state, Reg& reg, Registers& registers, std::vector<std::string>& exceptions) override;
+  std::optional<OpenWords> open_words(Local state, Reg reg) const override;
   bool describe(Local state, Reg reg, uint64_t horizon, std::vector<uint64_t>& out) const override;
   bool outline(Local state, Reg reg, std::vector<uint64_t>& out) const override;
   bool uses_depth() const override { return whitespace_.indents(); }

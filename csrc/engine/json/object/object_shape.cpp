@@ -45,7 +45,7 @@ void ObjectShape::prepare(const ParseTable& grammar, const Lengths& lengths) {
     possible_others.push_back(i);
     classes.push_back(spec.others[i].keys);
   }
-  keys = std::make_unique<KeyAutomaton>(std::move(names), std::move(classes));
+  keys = std::make_unique<KeyAutomaton>(names, std::move(classes));
   spellings.reset(*keys);
   place.resize(spec.properties.size());
   outlined_names.assign(names_words(), 0);

@@ -2,21 +2,9 @@
 
 #include <algorithm>
 
+#include "engine/base/bits.h"
+
 namespace constrain::json {
-
-namespace {
-
-/// True if some bit in [begin, end) is set.
-bool any_bit(std::span<const uint64_t> words, size_t begin, size_t end) {
-  while (begin < end) {
-    const uint64_t word = words[begin / 64] >> (begin % 64);
-    if (word) return begin + static_cast<size_t>(std::countr_zero(word)) < end;
-    begin = (begin / 64 + 1) * 64;
-  }
-  return false;
-}
-
-}  // namespace
 
 void ObjectState::prepare() {
   Members none;
@@ -309,7 +297,7 @@ bool ObjectState::is_endless(std::span<const uint64_t> resolved, const KeySpelli
 
 bool ObjectState::name_viable(std::span<const uint64_t> resolved, State content) const {
   const auto& key = shape_.keys->state(content);
-  return any_bit(open_names(resolved), key.low, key.high);
+  return bits::any(open_names(resolved), key.low, key.high);
 }
 
 bool ObjectState::class_open(std::span<const uint64_t> resolved, const KeyAutomaton::KeyState& key) const {
