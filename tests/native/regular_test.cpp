@@ -95,6 +95,34 @@ TEST(broken_patterns_are_refused_wherever_they_are_cut) {
   }
 }
 
+TEST(searches_of_parts_and_of_texts_agree_with_rows) {
+  std::mt19937 random(2);
+  const auto draw = [&] {
+    std::vector<std::string> words;
+    while (words.size() < 4) {
+      std::string word(random() % 4, 'a');
+      for (char& letter : word) letter = "ab\n\""[random() % 4];
+      words.push_back(word);
+    }
+    return literal_set(words);
+  };
+  for (int round = 0; round < 300; ++round) {
+    const AutomatonPtr either = unite({draw(), subtract(unite({draw(), draw()}), draw()), intersect(draw(), draw())});
+    const AutomatonPtr language = round % 2 ? either : subtract(complement(draw()), either);
+    std::string text(random() % 4, 'a');
+    for (char& letter : text) letter = "ab\n\""[random() % 4];
+    CHECK(language->contains(text) == matches(*language, text));
+    const AutomatonPtr written = json_string(language, round % 3 ? Escapes::minimal : Escapes::full);
+    State at = written->start();
+    for (int step = 0; step < 6 && at != kDead; ++step) {
+      CHECK(shortest_length(*written, at) == shortest_way(*written, at).size() - 1);
+      const ByteSet bytes = written->row(at).bytes();
+      const int byte = bytes.next(static_cast<int>(random() % 128));
+      at = byte < 0 ? kDead : written->step(at, static_cast<uint8_t>(byte));
+    }
+  }
+}
+
 TEST(lengths_beyond_any_word) {
   const AutomatonPtr automaton = compile_regex("(?:aaa)*|b{5}", {});
   const auto oracle = length_oracle(automaton);

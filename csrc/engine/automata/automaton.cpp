@@ -13,6 +13,8 @@ ByteSet live_bytes(Automaton& automaton, State state) {
   return state == kDead ? ByteSet() : automaton.row(state).bytes();
 }
 
+bool Automaton::contains(std::string_view text) { return matches(*this, text); }
+
 bool matches(Automaton& automaton, std::string_view text) {
   State state = automaton.start();
   for (auto byte = text.begin(); state != kDead && byte != text.end(); ++byte)
@@ -65,6 +67,21 @@ class ListedAutomaton : public LazyAutomaton {
 
   State start() override { return list_->states() == 0 ? kDead : 0; }
   bool accepting(State state) override { return list_->accepting(state); }
+
+  bool contains(std::string_view text) override {
+    if (list_->states() == 0) return false;
+    State state = 0;
+    for (const char byte : text) {
+      const auto ranges = list_->ranges(state);
+      const auto holds = [at = static_cast<uint8_t>(byte)](const ByteRange& one) {
+        return one.first <= at && at <= one.last;
+      };
+      const auto found = std::ranges::find_if(ranges, holds);
+      if (found == ranges.end()) return false;
+      state = found->target;
+    }
+    return list_->accepting(state);
+  }
 
   std::optional<uint64_t> least_words(State state) override {
     if (kind_ == Words::endless) return kInfinite;

@@ -32,6 +32,19 @@ class Automaton {
 
   virtual bool accepting(State state) = 0;
 
+  /// `matches`, where possible without making rows, which a single text does not repay.
+  virtual bool contains(std::string_view text);
+
+  /// A state of an automaton.
+  struct Part {
+    Automaton* automaton;
+    State state;
+  };
+
+  /// States from which together the words from `state` are accepted: of the parts of a union, so that searches need not
+  /// combine them.
+  virtual std::vector<Part> parts(State state) { return {{this, state}}; }
+
   /// Bytes of a shortest accepted word from a state, if the automaton knows a faster way than search.
   virtual std::optional<uint32_t> shortest(State, size_t /*budget*/) { return std::nullopt; }
 
@@ -49,11 +62,11 @@ class Automaton {
 
 using AutomatonPtr = std::shared_ptr<Automaton>;
 
-/// Bytes on which some accepted word may continue from `state`; none for `kDead`.
-ByteSet live_bytes(Automaton& automaton, State state);
-
 /// True if `text` as a whole is in the language.
 bool matches(Automaton& automaton, std::string_view text);
+
+/// Bytes on which some accepted word may continue from `state`; none for `kDead`.
+ByteSet live_bytes(Automaton& automaton, State state);
 
 // ---- Basic languages. Text is UTF-8; "any text" means every well-formed UTF-8 string.
 

@@ -26,6 +26,10 @@ class Product : public PrunedAutomaton {
     return (b != kDead && b_->accepting(b)) == (operation_ == Operation::intersection);
   }
 
+  bool contains(std::string_view text) override {
+    return a_->contains(text) && b_->contains(text) == (operation_ == Operation::intersection);
+  }
+
  private:
   struct Halves {
     State a, b;
@@ -74,6 +78,20 @@ class Union : public LazyAutomaton {
       if (parts_[key[i]]->accepting(key[i + 1])) return true;
     }
     return false;
+  }
+
+  bool contains(std::string_view text) override {
+    return std::ranges::any_of(parts_, [&](const AutomatonPtr& part) { return part->contains(text); });
+  }
+
+  std::vector<Part> parts(State state) override {
+    std::vector<Part> all;
+    const auto key = states_[state];
+    for (size_t i = 0; i < key.size(); i += 2) {
+      const std::vector<Part> inner = parts_[key[i]]->parts(key[i + 1]);
+      all.insert(all.end(), inner.begin(), inner.end());
+    }
+    return all;
   }
 
  private:

@@ -96,23 +96,25 @@ class JsonString : public LazyAutomaton {
     const Place at = place(state);
     if (at.phase == kClosed) return 0;
     if (at.phase != kOpening && at.phase != kBody) return std::nullopt;
-    std::array<std::vector<State>, kLongestSpelling + 1> levels;  // states by length, modulo its size
-    std::vector<bool> settled;                                    // by state of the content
+    const std::vector<Part> parts = content_->parts(at.content);
+    std::array<std::vector<std::pair<size_t, State>>, kLongestSpelling + 1> levels;  // by length, modulo its size
+    std::vector<std::vector<bool>> settled(parts.size());                            // by state of the part
     size_t count = 0;
-    levels[0].push_back(at.content);
+    for (size_t part = 0; part < parts.size(); ++part) levels[0].emplace_back(part, parts[part].state);
     for (uint32_t length = 0;; ++length) {
-      std::vector<State>& level = levels[length % levels.size()];
-      for (const State content : level) {
-        if (content >= settled.size()) settled.resize(content + 1);
-        if (settled[content]) continue;
-        settled[content] = true;
+      auto& level = levels[length % levels.size()];
+      for (const auto [part, content] : level) {
+        if (content >= settled[part].size()) settled[part].resize(content + 1);
+        if (settled[part][content]) continue;
+        settled[part][content] = true;
         if (++count > budget) throw ResourceLimit("search_states", budget, "while measuring a language");
-        if (content_->accepting(content)) return length + 1 + (at.phase == kOpening);
-        for_each_range(content_->row(content), [&](uint32_t first, uint32_t last, State to) {
+        Automaton& automaton = *parts[part].automaton;
+        if (automaton.accepting(content)) return length + 1 + (at.phase == kOpening);
+        for_each_range(automaton.row(content), [&, part = part](uint32_t first, uint32_t last, State to) {
           if (to == kDead) return;
           uint32_t least = kLongestSpelling;
           for (uint32_t byte = first; byte <= last && least > 1; ++byte) least = std::min(least, escaped_bytes(byte));
-          levels[(length + least) % levels.size()].push_back(to);
+          levels[(length + least) % levels.size()].emplace_back(part, to);
         });
       }
       level.clear();

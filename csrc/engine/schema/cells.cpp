@@ -37,7 +37,7 @@ bool holds_all_of(const ArrayCell& general, const ArrayCell& special) {
 
 /// True if every object of a cell has a certain member.
 bool has_member(const ObjectCell& cell, const Exists& member) {
-  const auto meets = [&](const std::string& name) { return matches(*member.keys.language, name); };
+  const auto meets = [&](const std::string& name) { return member.keys.language->contains(name); };
   return std::ranges::find(cell.exists, member) != cell.exists.end() ||
          (member.value == 0 && std::ranges::any_of(cell.required, meets));
 }
@@ -161,7 +161,7 @@ std::optional<StringCell> intersect(const StringCell& a, const StringCell& b) {
     const uint64_t length = scalar_count(word);
     const bool fits =
         length >= out.min && length <= out.max && (!a.words || !b.words || b.words->contains(word)) &&
-        std::all_of(out.contents.begin(), out.contents.end(), [&](auto& c) { return matches(*c.language, word); });
+        std::all_of(out.contents.begin(), out.contents.end(), [&](auto& c) { return c.language->contains(word); });
     if (fits) out.words->insert(word);
   }
   if (out.words->empty()) return std::nullopt;
@@ -366,8 +366,8 @@ ConjunctionId MemberValues::operator[](const std::string& key) const {
       }
     }
     for (const KeyPattern& pattern : cell_.members[i].patterns) {
-      if (matches(*pattern.keys.language, key)) apply(pattern.schema);
-      if (pattern.doubtful && matches(*pattern.doubtful->language, key))
+      if (pattern.keys.language->contains(key)) apply(pattern.schema);
+      if (pattern.doubtful && pattern.doubtful->language->contains(key))
         value = conjunctions_.join(value, pattern.schema);
     }
     if (!found) value = conjunctions_.join(value, cell_.members[i].additional);

@@ -227,9 +227,9 @@ class Compiler {
     const MemberValues values(cell, conjunctions_);
     spec.properties.reserve(names.size());
     for (const std::string& name : names) {
-      const bool permitted = !names_language || matches(*names_language, name);
+      const bool permitted = !names_language || names_language->contains(name);
       const ConjunctionId value = permitted ? values[name] : nothing();
-      const auto concerns = [&](const Exists& duty) { return matches(*duty.keys.language, name); };
+      const auto concerns = [&](const Exists& duty) { return duty.keys.language->contains(name); };
       spec.properties.push_back({name, choices(cell, value, concerns), false});
     }
     for (const std::string& name : cell.required) spec.properties[index.at(name)].required = true;
