@@ -7,6 +7,7 @@
 #include "engine/automata/lazy.h"
 #include "engine/base/errors.h"
 #include "engine/base/interner.h"
+#include "engine/base/scratch_list.h"
 
 namespace constrain {
 
@@ -67,7 +68,7 @@ class Union : public LazyAutomaton {
   explicit Union(std::vector<AutomatonPtr> parts) : parts_(std::move(parts)) {}
 
   State start() override {
-    std::vector<uint32_t> key;
+    Key key;
     for (uint32_t i = 0; i < parts_.size(); ++i) add(key, i, parts_[i]->start());
     return name(key);
   }
@@ -95,20 +96,23 @@ class Union : public LazyAutomaton {
   }
 
  private:
-  static void add(std::vector<uint32_t>& key, uint32_t part, State state) {
-    if (state != kDead) key.insert(key.end(), {part, state});
+  static constexpr size_t kFew = 8;
+  using Key = ScratchList<uint32_t, 2 * kFew>;
+
+  static void add(Key& key, uint32_t part, State state) {
+    if (state != kDead) key.list.insert(key.list.end(), {part, state});
   }
 
-  State name(const std::vector<uint32_t>& key) { return key.empty() ? kDead : states_.intern(key); }
+  State name(const Key& key) { return key.list.empty() ? kDead : states_.intern(key.list); }
 
   void fill_row(State state, Transitions& row) override {
-    const std::vector<uint32_t> key(states_[state].begin(), states_[state].end());
-    std::vector<const StateRow*> rows;
-    for (size_t i = 0; i < key.size(); i += 2) rows.push_back(&parts_[key[i]]->row(key[i + 1]));
-    std::vector<uint32_t> next;
-    for_each_common_range(rows, [&](uint8_t first, uint8_t last, std::span<const State> targets) {
-      next.clear();
-      for (size_t i = 0; i < targets.size(); ++i) add(next, key[2 * i], targets[i]);
+    Key key, next;
+    ScratchList<const StateRow*, kFew> rows;
+    key.list.assign(states_[state].begin(), states_[state].end());
+    for (size_t i = 0; i < key.list.size(); i += 2) rows.list.push_back(&parts_[key.list[i]]->row(key.list[i + 1]));
+    for_each_common_range(rows.list, [&](uint8_t first, uint8_t last, std::span<const State> targets) {
+      next.list.clear();
+      for (size_t i = 0; i < targets.size(); ++i) add(next, key.list[2 * i], targets[i]);
       row.set(first, last, name(next));
     });
   }

@@ -151,14 +151,19 @@ void TrieWalk::walk_words(const Trie& trie, uint32_t root, const OpenWords& open
     const uint32_t first = low;
     bool leaves = false;
     if (words.length(low) == length) leaves = open.any(low, low + 1), ++low;
+    const uint32_t end = node + trie.size[node];
+    const Trie::Jumps* jumps = trie.jumps_of(node);
+    uint32_t child = node + 1;
     for (uint32_t next; low < high; low = next) {
       next = words.end_of_byte(low, high, length);
-      if (!open.any(low, next)) continue;
       const uint8_t byte = words.byte(low, length);
-      const bool plain = open.plain.has(byte);
-      leaves |= !plain;
-      const uint32_t child = plain ? trie.child(node, byte) : 0;
-      if (!child) continue;
+      if (!open.plain.has(byte)) {
+        leaves |= open.any(low, next);
+        continue;
+      }
+      if (jumps) child = (*jumps)[byte];
+      while (child < end && trie.byte[child] < byte) child += trie.size[child];
+      if (child == end || trie.byte[child] != byte || !open.any(low, next)) continue;
       ++visited;
       trie.append_tokens(child, tokens);
       if (trie.size[child] > 1) self(self, child, low, next, length + 1);

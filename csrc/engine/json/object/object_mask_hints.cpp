@@ -24,7 +24,7 @@ const ByteSet kPlainBytes = [] {
 }();
 
 /// Appends the words of a set that are not 0, and which these are: most objects have few of many properties.
-void append_sparse(const std::vector<uint64_t>& set, std::vector<uint64_t>& out) {
+void append_sparse(std::span<const uint64_t> set, std::vector<uint64_t>& out) {
   for (size_t first = 0; first < set.size(); first += 64) {
     const size_t filled = out.size();
     out.push_back(0);
@@ -139,8 +139,10 @@ bool ObjectMaskHints::outline(Local, Reg reg, std::vector<uint64_t>& out) const 
 }
 
 bool ObjectMaskHints::describe(Local state, Reg reg, uint64_t horizon, std::vector<uint64_t>& out) const {
-  const ObjectMembers members = state_.unpack(reg);
-  append_sparse(members.seen, out);
+  // The sets of most registers need no copy.
+  const bool begun = reg && Registers::words(reg)[0] == ObjectState::kBegun;
+  const auto members = begun ? state_.unpack(reg) : ObjectState::counts(state_.members_of(reg));
+  append_sparse(begun ? members.seen : state_.seen_names(state_.members_of(reg)), out);
   out.push_back(shape_.spec.max == kInfinite ? horizon + 1 : std::min(shape_.spec.max - members.count, horizon + 1));
   out.push_back(shape_.spec.min > members.count ? std::min(shape_.spec.min - members.count, horizon + 1) : 0);
   if (shape_.spec.in_order) out.push_back(members.next);
@@ -151,9 +153,10 @@ bool ObjectMaskHints::describe(Local state, Reg reg, uint64_t horizon, std::vect
   out.push_back(UsedKeys::hash(members.used));
   // A key under way matters only if it may turn out to repeat a used one.
   const bool spelling = ObjectPosition::of(state).phase == ObjectPosition::key;
-  if (!spelling || ObjectState::used_with_prefix(members.used, members.key) == 0) return true;
-  out.push_back(KeyText::length(members.key));
-  out.push_back(KeyText::hash(members.key));
+  const Reg key = ObjectState::key_text(reg);
+  if (!spelling || ObjectState::used_with_prefix(members.used, key) == 0) return true;
+  out.push_back(KeyText::length(key));
+  out.push_back(KeyText::hash(key));
   return true;
 }
 

@@ -74,6 +74,10 @@ void ObjectShape::find_alike() {
   std::vector<uint32_t> first, key;
   alike_.reserve(labels), first.reserve(labels), key.reserve(8);
   for (uint32_t label = 0; label < labels; ++label) {
+    if (label > 0 && choices(label) == choices(label - 1)) {
+      alike_.push_back(alike_.back());
+      continue;
+    }
     key.clear();
     for (const auto& choice : choices(label)) {
       std::span<const RuleId> parts = grammar_->union_of(choice.value);

@@ -17,6 +17,7 @@ struct ObjectSpec {
   struct Choice {
     RuleId value;
     uint32_t duties = 0;
+    bool operator==(const Choice&) const = default;
   };
   struct Property {
     std::string name;

@@ -13,6 +13,13 @@ void ObjectState::prepare() {
   first_.insert(first_.begin(), first_.size());
 }
 
+ObjectState::Members ObjectState::counts(std::span<const uint64_t> resolved) {
+  Members members;
+  members.count = resolved[kCount], members.next = resolved[kNext], members.others = resolved[kOthers];
+  members.used = resolved[kUsed], members.met = resolved[kMet];
+  return members;
+}
+
 ObjectState::Members ObjectState::unpack(Reg reg) const {
   Members members;
   members.seen.resize(shape_.names_words());
@@ -20,9 +27,8 @@ ObjectState::Members ObjectState::unpack(Reg reg) const {
   const auto words = Registers::words(reg);
   switch (words[0]) {
     case kResolved:
-      members.count = words[kCount], members.next = words[kNext], members.others = words[kOthers];
-      members.used = words[kUsed], members.met = words[kMet];
-      std::copy_n(words.begin() + kSets, shape_.names_words(), members.seen.begin());
+      members = counts(words);
+      members.seen.assign(words.begin() + kSets, words.begin() + static_cast<ptrdiff_t>(kSets + shape_.names_words()));
       return members;
     case kSpelling:
       members = unpack(words[kBase]);

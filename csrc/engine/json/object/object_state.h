@@ -66,6 +66,8 @@ class ObjectState {
   // ---- Registers.
 
   Members unpack(Reg reg) const;
+  /// Members without the sets of a resolved block.
+  static Members counts(std::span<const uint64_t> resolved);
   /// Computes the resolved block of some members, and that of a `kBegun` block.
   std::vector<uint64_t> resolve(const Members& members) const;
   std::vector<uint64_t> resolve_begun(std::span<const uint64_t> begun) const;
@@ -78,6 +80,10 @@ class ObjectState {
   /// The text of the key being written.
   static Reg key_text(Reg reg) {
     return reg && Registers::words(reg)[0] == kSpelling ? Registers::words(reg)[kKey] : 0;
+  }
+  /// Words of the names seen, as indices of properties.
+  std::span<const uint64_t> seen_names(std::span<const uint64_t> resolved) const {
+    return resolved.subspan(kSets, shape_.names_words());
   }
   /// Words of the open names, in byte order, and of the open classes.
   std::span<const uint64_t> open_names(std::span<const uint64_t> resolved) const {
