@@ -1,6 +1,8 @@
 #include "engine/completion/budgeted_masks.h"
 
 #include <algorithm>
+#include <array>
+#include <span>
 #include <utility>
 
 #include "engine/base/bits.h"
@@ -89,7 +91,7 @@ std::shared_ptr<BudgetedMasks> BudgetedMasks::shared(const CompiledGrammar& gram
 
 void BudgetedMasks::measure_bytes() {
   constexpr size_t kEntry = 120;
-  bytes_ = scratch_.arena.bytes() + kEntry * (completions_.size() + bounds_.size() + reach_.size());
+  bytes_ = scratch_.arena.bytes() + kEntry * (completions_.size() + bounds_.size() + reach_.size()) + made_.bytes();
 }
 
 const Configuration& BudgetedMasks::after(const Configuration& from, std::string_view bytes) {
@@ -132,9 +134,9 @@ MaskPtr BudgetedMasks::mask(const Configuration& from, uint64_t budget, const Ma
   start_work(true);
   possible_ = &possible;
   const Configuration& representative = this->representative(from);
-  const Made made = find_or_make(representative, budget);
-  const bool same = made.undecided.empty() || &representative == &from;
-  const MaskPtr mask = same ? made.mask : leaving_at_once(from, budget, made);
+  const MadePtr made = find_or_make(representative, budget);
+  const bool same = !made || made->undecided.empty() || &representative == &from;
+  const MaskPtr mask = !made ? nullptr : same ? made->mask : leaving_at_once(from, budget, *made);
   grammar_.counters().visited += std::exchange(walk_.visited, 0);
   return mask;
 }
@@ -166,15 +168,20 @@ Trie BudgetedMasks::select(const std::vector<TokenId>& tokens) const {
   return trie.select(nodes);
 }
 
-BudgetedMasks::Made BudgetedMasks::find_or_make(const Configuration& from, uint64_t budget) {
-  if (const auto cached = reach_.find(&from); cached != reach_.end() && cached->second <= budget) return {};
-  const Made* cached = made_.find(&from);
-  if (cached && cached->from <= budget && budget < cached->below) return *cached;
+/// Null if every token fits.
+BudgetedMasks::MadePtr BudgetedMasks::find_or_make(const Configuration& from, uint64_t budget) {
+  if (const auto cached = reach_.find(&from); cached != reach_.end() && cached->second <= budget) return nullptr;
+  const std::array<uint64_t, 2> key{reinterpret_cast<uintptr_t>(&from), budget};
+  const auto any_budget = std::span(key).first(1);
+  if (const auto cached = made_.find(any_budget); cached && (*cached)->holds_for(budget)) return *cached;
+  if (const auto cached = made_.find(key)) return *cached;
   Made made = make(from, budget);
   // Guesses for one budget say nothing about others.
   if (guessed_) made.from = budget, made.below = budget + 1;
-  made_.put(&from, made);
-  return made;
+  const auto kept = std::make_shared<const Made>(std::move(made));
+  made_.put(key, kept, kept->bytes());
+  made_.put(any_budget, kept, 0);
+  return kept;
 }
 
 BudgetedMasks::Made BudgetedMasks::make(const Configuration& from, uint64_t budget) {

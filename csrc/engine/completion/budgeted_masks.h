@@ -11,10 +11,10 @@
 #include <unordered_map>
 #include <vector>
 
+#include "engine/base/lru_cache.h"
 #include "engine/completion/completion_bounds.h"
 #include "engine/completion/completions.h"
 #include "engine/completion/counted_text.h"
-#include "engine/grammar/recent_cache.h"
 #include "engine/masks/compiled_grammar.h"
 #include "engine/masks/trie_walk.h"
 #include "engine/tokens/mask.h"
@@ -66,7 +66,7 @@ class BudgetedMasks final : public SharedStage {
   void measure_bytes();
 
  private:
-  static constexpr size_t kMaxBytes = size_t{8} << 20;
+  static constexpr size_t kMaxBytes = size_t{10} << 20, kMaskBytes = size_t{2} << 20;  // kMaskBytes: of `made_`
 
   /// Bounds on the number of tokens of a completion.
   struct Need {
@@ -77,7 +77,11 @@ class BudgetedMasks final : public SharedStage {
     uint64_t from, below;
     MaskPtr mask;                    ///< null if every token fits
     std::vector<TokenId> undecided;  ///< tokens about which configurations with this representative may differ
+
+    bool holds_for(uint64_t budget) const { return from <= budget && budget < below; }
+    size_t bytes() const { return sizeof(Made) + (mask ? mask->bytes : 0) + undecided.size() * sizeof(TokenId); }
   };
+  using MadePtr = std::shared_ptr<const Made>;
   /// A token in `walk_.tokens`, by its index, about which a measurement decides.
   struct Pending {
     size_t token;
@@ -98,7 +102,7 @@ class BudgetedMasks final : public SharedStage {
     walk_.store().start_work();
   }
   uint64_t measured_tokens(const Configuration& from);
-  Made find_or_make(const Configuration& from, uint64_t budget);
+  MadePtr find_or_make(const Configuration& from, uint64_t budget);
   Made make(const Configuration& from, uint64_t budget);
   void start(const Configuration& from, uint64_t budget);
   uint64_t work() const;
@@ -145,7 +149,7 @@ class BudgetedMasks final : public SharedStage {
   bool one_for_each_byte_;  // see CompiledGrammar::bytes_bound_tokens
   std::atomic<size_t> bytes_{0};
   std::unordered_map<const Configuration*, uint64_t> reach_;  // most tokens needed after any allowed token
-  RecentCache<Made> made_;
+  LruCache<MadePtr> made_{kMaskBytes};  // by configuration: the last one; and by configuration and budget
   std::vector<Pending> pending_;
   UsualText usual_;                            // the last that was found: all of a key has one configuration
   std::optional<StackTop> last_;               // the last stack top that was alone ...
