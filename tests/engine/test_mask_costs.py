@@ -102,7 +102,7 @@ def test_key_positions_cost_the_same_with_any_number_of_properties(kind: str, vo
         keys = names(size)
         schema = {"type": "object", "properties": {key: {"type": "integer"} for key in keys}, **KINDS[kind]}
         at_keys, every = costs(schema, document(keys, kind), vocabulary)
-        assert max(at_keys) <= 2000, size
+        assert max(at_keys) <= 400, size
         means[size] = sum(every) / len(every)
     assert max(means[size] for size in SIZES[1:]) <= 2 * max(means[100], 10), means
 

@@ -227,6 +227,17 @@ std::optional<FrameTokens> FrameTokensBuilder::walk_suffix_groups(const StackTop
   return replace(*groups, std::move(tokens), special);
 }
 
+/// True if tokens that stay in one region without end, but leave another, leave that one first.
+bool FrameTokensBuilder::leaves_first(const WildcardRegion& text, const WildcardRegion& other) {
+  const ByteSet &own = text.characters.ascii, &wider = other.characters.ascii;
+  const bool endless = text.max_length == WildcardRegion::kUnbounded && other.max_length == WildcardRegion::kUnbounded;
+  const bool alike = text.characters.beyond_ascii == other.characters.beyond_ascii &&
+                     text.characters.excluded == other.characters.excluded;
+  ByteSet beyond = other.leaving;
+  beyond.add(wider & ~own);
+  return endless && alike && (own & ~wider).empty() && (beyond & ~text.leaving).empty();
+}
+
 /// Walks only tokens over which the frame differs from one in the state that most bytes lead to. For example, a key
 /// that may still become a known name shares most tokens with a key that cannot.
 std::optional<FrameTokens> FrameTokensBuilder::walk_beside_usual(const StackTop& top, const WildcardRegion& text,
@@ -234,9 +245,9 @@ std::optional<FrameTokens> FrameTokensBuilder::walk_beside_usual(const StackTop&
   const StateId usual = grammar_.row(top.state).usual;
   if (usual == kDone || usual == top.state || !grammar_.shares_registers(top.state, usual)) return std::nullopt;
   if (grammar_.row(usual).usual != usual) return std::nullopt;
-  // Frames with different regions are compared over all tokens, most of which stay in the other region.
+  // Frames with other regions are compared over all tokens, most of which stay in the other region.
   const WildcardRegion other = region({usual, top.reg, top.parent});
-  if (other != text && (within || !judges_most(other))) return std::nullopt;
+  if (other != text && !leaves_first(text, other) && (within || !judges_most(other))) return std::nullopt;
   FrameTokens made = *frame({usual, top.reg, top.parent});
   std::vector<TriePtr> tries = beyond(text, within);
   std::vector<Begun> begun;
