@@ -275,6 +275,22 @@ def test_a_generous_budget_changes_nothing(bpe_vocab: Vocabulary) -> None:
         assert tokens_of(matcher, bpe_vocab, 10_000) == tokens_of(matcher, bpe_vocab)
 
 
+def test_masks_of_a_text_are_found_again(bpe_vocab: Vocabulary) -> None:
+    members = {name: {"type": "string"} for name in ("name", "title", "note")}
+    grammar = compile_json_schema({"type": "object", "properties": members, "required": ["name", "title"]}, bpe_vocab)
+    text = b'{"name": "Ada", "title": "Countess", "note": "of Lovelace"}'
+
+    def visited() -> int:
+        matcher, before = grammar.matcher(), grammar.counters["nodes_visited"]
+        for at, byte in enumerate(text):
+            tokens_of(matcher, bpe_vocab, len(text) - at + 1)
+            assert matcher.accept_bytes(bytes([byte]))
+        return grammar.counters["nodes_visited"] - before
+
+    assert visited() > 0
+    assert visited() == 0
+
+
 def test_frames_need_little_more_after_a_token(bpe_vocab: Vocabulary) -> None:
     """Bounds on the frames decide if the budget has room for all frames that one token may push."""
     grammar = compile_json_schema(NESTED, bpe_vocab, whitespace="compact")
