@@ -227,8 +227,10 @@ std::optional<FrameTokens> FrameTokensBuilder::walk_suffix_groups(const StackTop
   return replace(*groups, std::move(tokens), special);
 }
 
-/// True if tokens that stay in one region without end, but leave another, leave that one first.
-bool FrameTokensBuilder::leaves_first(const WildcardRegion& text, const WildcardRegion& other) {
+/// True if `text` lies within `other`, both are unbounded, and every byte by which a text leaves `other` or goes beyond
+/// `text` is one that leaves `text`: a token that stays in `text` stays in both, and all others are among those that
+/// leave `text`, or are allowed by neither.
+bool FrameTokensBuilder::is_within(const WildcardRegion& text, const WildcardRegion& other) {
   const ByteSet &own = text.characters.ascii, &wider = other.characters.ascii;
   const bool endless = text.max_length == WildcardRegion::kUnbounded && other.max_length == WildcardRegion::kUnbounded;
   const bool alike = text.characters.beyond_ascii == other.characters.beyond_ascii &&
@@ -245,9 +247,10 @@ std::optional<FrameTokens> FrameTokensBuilder::walk_beside_usual(const StackTop&
   const StateId usual = grammar_.row(top.state).usual;
   if (usual == kDone || usual == top.state || !grammar_.shares_registers(top.state, usual)) return std::nullopt;
   if (grammar_.row(usual).usual != usual) return std::nullopt;
-  // Frames with other regions are compared over all tokens, most of which stay in the other region.
+  // Frames with different regions are compared over the tokens that leave the narrower one, if it lies within the
+  // other, else over all tokens, most of which stay in the other region.
   const WildcardRegion other = region({usual, top.reg, top.parent});
-  if (other != text && !leaves_first(text, other) && (within || !judges_most(other))) return std::nullopt;
+  if (other != text && !is_within(text, other) && (within || !judges_most(other))) return std::nullopt;
   FrameTokens made = *frame({usual, top.reg, top.parent});
   std::vector<TriePtr> tries = beyond(text, within);
   std::vector<Begun> begun;

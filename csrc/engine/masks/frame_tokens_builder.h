@@ -51,7 +51,7 @@ class FrameTokensBuilder {
                                                const TokenClassPtr& within);
   WildcardRegion region(const StackTop& top) const;
   static bool judges_most(const WildcardRegion& text);
-  static bool leaves_first(const WildcardRegion& text, const WildcardRegion& other);
+  static bool is_within(const WildcardRegion& text, const WildcardRegion& other);
   bool starts_region(const StackTop& top, const WildcardRegion& text) const;
   bool begins(const Trie& trie, uint32_t node, const StackTop& after, std::vector<Begun>& begun) const;
   FrameTokens replace(const FrameTokens& by, std::vector<TokenId> tokens, const TriePtr& trie);

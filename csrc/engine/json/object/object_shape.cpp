@@ -74,6 +74,7 @@ void ObjectShape::find_alike() {
   std::vector<uint32_t> first, key;
   alike_.reserve(labels), first.reserve(labels), key.reserve(8);
   for (uint32_t label = 0; label < labels; ++label) {
+    // Neighbours with the same rules, of which large objects have thousands, need no look at these.
     if (label > 0 && choices(label) == choices(label - 1)) {
       alike_.push_back(alike_.back());
       continue;
