@@ -400,6 +400,12 @@ def test_slots_of_a_generated_document_have_different_keys(monkeypatch: pytest.M
     assert borrowed > 10
 
 
+@pytest.mark.parametrize("line", ["items | records 1-2", "place | city"])
+def test_a_slot_without_labels_is_named(line: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(f"unlike {line!r}")):
+        parse_family(f"n\n{line}\n---\nNothing.")
+
+
 def test_text_that_denies_any_entries_has_an_empty_list() -> None:
     family = parse_family("n\nitems | records 1-2 | items\n  a | noun | item\n  >> {a}\n---\nNothing{items:none}.")
     kind = family.slots[0].kind

@@ -66,7 +66,11 @@ def _read(path: Path) -> list[Family]:
 
 
 def parse_family(block: str) -> Family:
-    """Parse a block of a family file, without the leading ``==``."""
+    """Parse a block of a family file, without the leading ``==``.
+
+    Raises:
+        ValueError: the line of a slot has no labels, or a kind of value is unknown.
+    """
     head, *parts = block.split("\n---")
     name, *lines = head.split("\n")
     wordings: list[str] = []
@@ -109,6 +113,8 @@ class _Draft:
     prose: list[str] = field(default_factory=list)
 
     def slot(self) -> Slot:
+        if len(self.cells) < 3:
+            raise ValueError(f"a slot needs a key, a kind and labels, unlike {' | '.join(self.cells)!r}")
         key, spec, labels, about, says = (*self.cells, "", "")[:5]
         sentences = tuple(says.split(" / ")) if says else ()
         return Slot(key, self._kind(spec), tuple(label.strip() for label in labels.split(",")), about, sentences)
