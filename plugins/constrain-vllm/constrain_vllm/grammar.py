@@ -29,6 +29,8 @@ class ConstrainGrammar:
         self._request: Request | None = None
         self._max_tokens = 0
         self._num_unconstrained = 0
+        self._bitmask: Any = None
+        self._rows: Any = None
 
     def set_budget(self, request: Request, max_model_len: int) -> None:
         """Complete the output within the ``max_tokens`` of a request and the length of the model."""
@@ -51,8 +53,10 @@ class ConstrainGrammar:
 
     def fill_bitmask(self, bitmask: Any, batch_index: int) -> None:
         """Write the allowed tokens into a row of an int32 CPU tensor ``[rows, words]``."""
+        if bitmask is not self._bitmask:  # vLLM has one for all steps, and an array of it takes as long as a mask
+            self._bitmask, self._rows = bitmask, bitmask.numpy()
         self._count_unconstrained()
-        self.state.fill_bitmask(bitmask.numpy(), batch_index, self._budget())
+        self.state.fill_bitmask(self._rows, batch_index, self._budget())
 
     def is_terminated(self) -> bool:
         """Whether the output has ended."""
