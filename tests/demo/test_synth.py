@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from datetime import datetime
 from random import Random
 from typing import Any
@@ -593,3 +594,66 @@ def test_text_without_the_only_fact_is_asked_for_it_as_for_any_other() -> None:
         record = documents._question("The roof is new.", [slot], {}, [], Random(seed)).read({})
         parts = [part for value in record.values() for part in (value.values() if isinstance(value, dict) else [value])]
         assert not any(parts)
+
+
+def test_parts_of_codes_beside_codes_are_errors_with_their_place() -> None:
+    with pytest.raises(ValueError, match=r"orders.txt:12: '##' is no code beside longer ones: write //"):
+        parse_family("x\na | noun | thing\nb | code A-####/##/## ### ### | number", "orders.txt", 10)
+    assert parse_kind("code A//#").sample(Random(1)).text.startswith("A/")
+    assert parse_kind("code #@/##@/Room #")
+
+
+def test_labels_of_a_family_are_of_one_slot_and_every_slot_is_in_a_wording() -> None:
+    for family in trained_families():
+        _check_slots(family.name, family.slots, (*family.wordings, *family.held_out))
+        for kind in (slot.kind for slot in family.slots):
+            if isinstance(kind, Records) and (kind.rows or kind.inline or kind.prose):
+                _check_slots(family.name, kind.columns, (*kind.rows, *kind.inline, *kind.prose))
+
+
+def _check_slots(name: str, slots: Sequence[Slot], wordings: Sequence[str]) -> None:
+    labels = [label for slot in slots for label in slot.labels]
+    assert len(labels) == len(set(labels)), name
+    used = {key for wording in wordings for key in template.keys(template.parse(wording))}
+    assert used == {slot.key for slot in slots}, name
+
+
+def test_lists_do_not_repeat_their_first_column_as_long_as_there_are_others() -> None:
+    kind = (
+        parse_family(
+            "x\nitems | records 9-10 | items\n  a | pick one/two/six/ten/red/tin/ash/oak/elm/fir | name\n"
+            "  b | int 1 9 | b\n  > {a} {b}\n---\n{items}"
+        )
+        .slots[0]
+        .kind
+    )
+    for seed in range(60):
+        author = Author(str(seed))
+        author.clean = True
+        names = [row["a"].text for row in kind.sample(author).data if "a" in row]
+        assert len(names) - len(set(names)) <= 1
+        assert len(names) <= 11
+
+
+def test_slots_of_documents_around_are_not_asked_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Sequence[Slot]] = []
+
+    def record(text: str, slots: Sequence[Slot], *_: object) -> list[Slot]:
+        seen.append(slots)
+        return []
+
+    monkeypatch.setattr(documents, "unanswered", record)
+    monkeypatch.setattr(documents, "partly_named", record)
+    slot, other = (Slot(label, parse_kind("person"), (label,)) for label in ("buyer", "courier"))
+    for seed in range(40):
+        documents._question("A text.", [slot, slot], {}, [], Random(seed), [other])
+    assert len(seen) > 10
+    assert all(other in slots for slots in seen)
+    text, others = documents._among_others("A text.", [slot], Author("1"))
+    assert "A text." in text
+    assert others
+
+
+def test_most_times_are_of_the_day() -> None:
+    times = [parse_kind("time").sample(Random(seed)).data for seed in range(400)]
+    assert 0.8 < sum(7 <= moment.hour < 22 for moment in times) / len(times) < 0.97

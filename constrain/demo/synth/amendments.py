@@ -7,7 +7,8 @@ from dataclasses import replace
 from random import Random
 
 from constrain.demo.synth import moments, quantities, spoken
-from constrain.demo.synth.kinds import Kind, Person, Text, Value
+from constrain.demo.synth.kinds import Person, Text, Value
+from constrain.demo.synth.order import Sampling
 from constrain.demo.synth.records import Records, Row
 from constrain.demo.synth.slots import Slot
 
@@ -24,7 +25,7 @@ def amended(text: str, slots: Sequence[Slot], facts: dict[str, Value], rng: Rand
     count = rng.choice([1, 1, 2, 3])
     for slot in rng.sample(list(slots), len(slots)):
         if slot.key in facts and labels.count(slot.labels[0]) == 1 and len(said) < count:
-            said += filter(None, [_amendment(slot, facts, rng)])
+            said += filter(None, [_amendment(slot, slots, facts, rng)])
     return f"{text}{rng.choice(_LEADS)}{rng.choice(_GAPS).join(said)}" if said else text
 
 
@@ -35,12 +36,12 @@ _LEADS = (
 _GAPS = (" ", " ", "\n", "\n\n")
 
 
-def _amendment(slot: Slot, facts: dict[str, Value], rng: Random) -> str:
+def _amendment(slot: Slot, slots: Sequence[Slot], facts: dict[str, Value], rng: Random) -> str:
     """Return a sentence that changes a fact, or that denies a rumour; ``""`` if the value is of no such kind."""
     old = facts[slot.key]
     if isinstance(slot.kind, Records):
         return _of_list(slot, slot.kind, facts, rng)
-    new = _other(slot.kind, old, rng)
+    new = _other(slot, slots, facts, rng)
     if new is None:
         return ""
     if rng.random() < _RUMOURS:
@@ -74,11 +75,12 @@ _DENIED = (
 )  # fmt: skip
 
 
-def _other(kind: Kind, old: Value, rng: Random) -> Value | None:
-    """Sample a value of a kind that differs from ``old``."""
-    if not isinstance(kind, _CHANGED) or "\n" in old.text:
+def _other(slot: Slot, slots: Sequence[Slot], values: dict[str, Value], rng: Random) -> Value | None:
+    """Sample another value of a slot, which fits the others of a record; nothing if it cannot be changed."""
+    old = values[slot.key]
+    if not isinstance(slot.kind, _CHANGED) or "\n" in old.text:
         return None
-    new = kind.sample(rng)
+    new = Sampling(slots, rng, {key: value for key, value in values.items() if key != slot.key}).sample(slot.key)
     same = new.text.lower() in old.text.lower() or old.text.lower() in new.text.lower()
     return None if same or (new.data is not None and new.data == old.data) else new
 
@@ -115,7 +117,7 @@ def _changed(kind: Records, rows: list[Row], rng: Random) -> Change:
     at = rng.randrange(len(rows))
     row, (first, *others) = rows[at], kind.columns
     for column in rng.sample(others, len(others)):
-        new = _other(column.kind, row[column.key], rng) if column.key in row else None
+        new = _other(column, kind.columns, row, rng) if column.key in row else None
         if new:
             said = _said(rng.choice(_CELLS), column.labels[0], row[column.key], new)
             changed = [*rows[:at], {**row, column.key: new}, *rows[at + 1 :]]

@@ -13,7 +13,7 @@ from functools import cache, partial
 from random import Random
 from typing import Any, NamedTuple
 
-from constrain.demo.synth import implied, layout, noise, procedural, remix, roles, template
+from constrain.demo.synth import counting, implied, layout, noise, procedural, remix, roles, template
 from constrain.demo.synth.address import addressed
 from constrain.demo.synth.amendments import amended
 from constrain.demo.synth.family import Family, held_out_families, trained_families
@@ -23,10 +23,11 @@ from constrain.demo.synth.layout import Document
 from constrain.demo.synth.lookups import looked_up
 from constrain.demo.synth.mentions import mentioned_again
 from constrain.demo.synth.nested import in_groups
+from constrain.demo.synth.order import Sampling
 from constrain.demo.synth.questions import Question, ask_object
 from constrain.demo.synth.records import Records
 from constrain.demo.synth.slots import Slot
-from constrain.demo.synth.specs import distractor
+from constrain.demo.synth.specs import mention
 from constrain.demo.synth.template import Template
 from constrain.demo.synth.unanswered import partly_named, unanswered, unknown_contact
 from constrain.demo.synth.withheld import can_be_withheld, withhold
@@ -83,12 +84,13 @@ def example(seed: int, split: Split, index: int, clean: float = CLEAN) -> Exampl
     family, text, slots, facts, told = _SOURCES[split](rng)
     if split is Split.TRAIN and rng.random() < _AMENDED:
         text = amended(text, slots, facts, rng)
+    others: list[Slot] = []
     if not rng.clean and rng.random() < 0.14:
-        text = _among_others(text, slots, rng)
+        text, others = _among_others(text, slots, rng)
     if split is Split.TRAIN and len(slots) > 1 and not told and rng.random() < _IMPLIED:
         text, told = _with_implied(text, slots, facts, rng)
     if len(slots) > 1 and rng.random() < _WITHHELD:
-        text, open_ones = _with_withheld(text, slots, facts, split is not Split.TRAIN, rng)
+        text, open_ones = _with_withheld(text, slots, facts, split is not Split.TRAIN, rng, others)
         told = list({slot.key: slot for slot in (*told, *open_ones)}.values())
     if len(slots) > 1 and rng.random() < _MENTIONED:
         text = mentioned_again(text, slots, facts, rng)
@@ -96,7 +98,7 @@ def example(seed: int, split: Split, index: int, clean: float = CLEAN) -> Exampl
         text = noise.wrap(text, list(facts.values()), rng)
     if split is Split.TRAIN and len(slots) > 1 and rng.random() < _LOOKED_UP:
         told = [*told, *looked_up(text, slots, facts, rng)]
-    question = _question(text, slots, facts, told, rng)
+    question = _question(text, slots, facts, told, rng, others)
     shots = _shots(family, set(facts), question, rng) if split is Split.TRAIN and rng.random() < _SHOWN else ()
     return Example(family, text, question.schema, question.read(facts), shots)
 
@@ -132,14 +134,17 @@ def _with_implied(text: str, slots: list[Slot], facts: dict[str, Value], rng: Ra
 
 
 def _with_withheld(
-    text: str, slots: list[Slot], facts: dict[str, Value], held_out: bool, rng: Random
+    text: str, slots: list[Slot], facts: dict[str, Value], held_out: bool, rng: Random, others: Sequence[Slot] = ()
 ) -> tuple[str, list[Slot]]:
-    """Name one or two slots without telling their values; return the text and these slots."""
+    """Name one or two slots without telling their values; return the text and these slots.
+
+    None are of the family of ``others``, slots of other documents in the text.
+    """
     stated = [slot for slot in slots if slot.key in facts]
     silent = [slot for slot in slots if slot.key not in facts]
-    others = unanswered(text, slots, stated, 2, rng)
+    foreign = unanswered(text, [*slots, *others], stated, 2, rng)
     fit = [slot for slot in rng.sample(silent, len(silent)) if can_be_withheld(slot)][: rng.choice([0, 1, 2])]
-    chosen = [*fit, *filter(can_be_withheld, others)][: rng.choice([1, 1, 2])]
+    chosen = [*fit, *filter(can_be_withheld, foreign)][: rng.choice([1, 1, 2])]
     for slot in chosen:
         text = withhold(text, slot, noise.places(text, list(facts.values())), held_out, rng)
     return text, chosen
@@ -234,37 +239,39 @@ def _of_family(family: Family, wordings: tuple[str, ...], rng: Random) -> Source
 
 
 def _worded(family: Family, wording: Template, rng: Random) -> Document:
-    facts: dict[str, Value] = {}
-    kinds = {slot.key: slot.kind for slot in family.slots}
-    wording = addressed(wording, {key for key, kind in kinds.items() if isinstance(kind, Person)}, rng)
-
-    def fill(key: str, mode: str) -> str:
-        if key.startswith("="):
-            return distractor(key, rng)
-        if key not in facts:
-            value = kinds[key].sample(rng, mode)
-            facts[key] = value.capitalised() if mode == "cap" else value
-        return facts[key].text
-
+    record = Sampling(family.slots, rng)
+    wording = addressed(wording, {slot.key for slot in family.slots if isinstance(slot.kind, Person)}, rng)
     form = 1 if is_clean(rng) else rng.random()
     change = next((change for share, change in _CHANGES if form < share), None)
-    return template.render(wording, rng, fill, partial(change, rng=rng) if change else str), facts
+    words = counting.Words(partial(change, rng=rng) if change else str)
+
+    def fill(key: str, mode: str) -> str:
+        value = mention(key, rng) if key.startswith("=") else record.sample(key, mode)
+        words.filled(value.data)
+        return value.text
+
+    return template.render(wording, rng, fill, words.say), record.values
 
 
 #: Changes of the words around the values, with their cumulative shares.
 _CHANGES = ((0.06, remix.worn), (0.14, remix.misspelled), (0.34, remix.reworded))
 
 
-def _among_others(text: str, slots: Sequence[Slot], rng: Random) -> str:
-    """Put a document among others of families with other labels: a thread, a forwarded message, a longer file."""
+def _among_others(text: str, slots: Sequence[Slot], rng: Random) -> tuple[str, list[Slot]]:
+    """Put a document among others of families with other labels: a thread, a forwarded message, a longer file.
+
+    Return the text, and the slots of the others.
+    """
     labels = {label for slot in slots for label in slot.labels}
     texts = [text]
+    others: list[Slot] = []
     for _ in range(rng.choice([1, 1, 1, 2, 2, 3, 5, 8])):
         family = rng.choices(trained_families(), _weights())[0]
         if labels.isdisjoint(label for slot in family.slots for label in slot.labels):
             other, _ = _worded(family, template.parse(rng.choice(family.wordings)), rng)
             texts.insert(rng.randint(0, len(texts)), other)
-    return rng.choice(_BETWEEN).join(texts)
+            others += family.slots
+    return rng.choice(_BETWEEN).join(texts), others
 
 
 _BETWEEN = (
@@ -305,7 +312,7 @@ def _mosaic(rng: Random) -> Source:
         keys = {slot.key for slot in own}
         found = [p for p in remix.fragments(rng.choice(family.wordings), clauses=False) if template.keys(p) <= keys]
         pieces += [remix.named(piece, f"{number}.") for piece in rng.sample(found, min(len(found), rng.randint(1, 4)))]
-        slots += [replace(slot, key=f"{number}.{slot.key}") for slot in own]
+        slots += [replace(slot, key=f"{number}.{slot.key}", after=f"{number}.{slot.after}") for slot in own]
     if not pieces:
         return _mosaic(rng)
     text, facts = _worded(
@@ -323,7 +330,7 @@ def _single(rng: Random) -> Source:
         return _single(rng)
     slot = rng.choice(slots)
     value = slot.kind.sample(rng)
-    text = rng.choice(slot.says).replace("{}", value.text)
+    text = counting.stated(rng.choice(slot.says), value.text, value.data)
     if rng.random() < 0.2:
         text = f"{text} {rng.choice(slot.labels).capitalize()}:"
     return Source("single", text, [slot], {slot.key: value})
@@ -411,8 +418,18 @@ _CONTACT = 0.12
 """Share of the documents that are asked how to reach somebody, where they do not say."""
 
 
-def _question(text: str, slots: list[Slot], facts: dict[str, Value], told: Sequence[Slot], rng: Random) -> Question:
-    """Generate a schema over ``told`` and some of the slots: most are in the document, a few are not."""
+def _question(
+    text: str,
+    slots: list[Slot],
+    facts: dict[str, Value],
+    told: Sequence[Slot],
+    rng: Random,
+    others: Sequence[Slot] = (),
+) -> Question:
+    """Generate a schema over ``told`` and some of the slots: most are in the document, a few are not.
+
+    None are of the family of ``others``, of which the text may state values, too.
+    """
     stated = [slot for slot in slots if slot.key in facts]
     silent = [slot for slot in slots if slot.key not in facts]
     if len(slots) == len(stated) == 1 and rng.random() < 0.8:
@@ -426,9 +443,9 @@ def _question(text: str, slots: list[Slot], facts: dict[str, Value], told: Seque
     asked = rng.sample(stated, rng.randint(min(2, len(stated)), len(stated)))
     asked += [slot for slot in silent if slot not in told and rng.random() < 0.3]
     if rng.random() < _FOREIGN:
-        asked += unanswered(text, slots, stated, rng.choice([1, 1, 2, 3]), rng)
+        asked += unanswered(text, [*slots, *others], stated, rng.choice([1, 1, 2, 3]), rng)
     if rng.random() < _PARTLY:
-        asked += partly_named(text, [*slots, *told, *asked], rng.choice([1, 1, 2]), rng)
+        asked += partly_named(text, [*slots, *others, *told, *asked], rng.choice([1, 1, 2]), rng)
     if rng.random() < _CONTACT:
         asked += unknown_contact(text, stated, rng)
     asked += told

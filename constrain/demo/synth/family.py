@@ -17,10 +17,12 @@ holds any number of families::
     This is bill {number} ...
 
 First the slots: key, kind, labels, and optionally a description and sentences (separated by `` / ``) that state the
-value at ``{}``. Kinds of one document that are ``tied`` by a name, such as ``tied end enum won, lost`` and ``tied end
-bool glad ~ sad``, fit each other: their first classes go together, and their last ones. The indented lines under a
-``records`` slot are its columns; ``>`` lines print a record on a line of its own (``¶`` breaks it, at its end with a
-blank line), ``>>`` within a sentence, ``>>>`` in one or two sentences of its own. Then the wordings, templates of
+value at ``{}``. Kinds of one document, or of one entry of a list, that are ``tied`` by a name, such as ``tied end enum
+won, lost`` and ``tied end bool glad ~ sad``, fit each other: their first classes go together, and their last ones.
+``money 10 900 sum items price`` is the sum of a column of a list, where the list stands before it. ``/`` separates
+phrases, or patterns of a code, and ``//`` is a slash in one. The indented lines under a ``records`` slot are its
+columns; ``>`` lines print a record on a line of its own (``¶`` breaks it, at its end with a blank line), ``>>`` within
+a sentence, ``>>>`` in one or two sentences of its own. Then the wordings, templates of
 :mod:`constrain.demo.synth.template`; those after ``--- held out`` are never trained on.
 """
 
@@ -33,6 +35,7 @@ from pathlib import Path
 
 from constrain.demo.synth import records
 from constrain.demo.synth.kinds import Kind
+from constrain.demo.synth.order import linked
 from constrain.demo.synth.slots import Slot
 from constrain.demo.synth.specs import parse_kind, parse_range
 
@@ -61,15 +64,24 @@ def held_out_families() -> tuple[Family, ...]:
 
 
 def _read(path: Path) -> list[Family]:
-    text = path.read_text(encoding="utf-8")
-    return [parse_family(block) for block in f"\n{text}".split("\n== ")[1:]]
+    before, *blocks = f"\n{path.read_text(encoding='utf-8')}".split("\n== ")
+    families: list[Family] = []
+    line = before.count("\n") + 1
+    for block in blocks:
+        families.append(parse_family(block, path.name, line))
+        line += block.count("\n") + 1
+    return families
 
 
-def parse_family(block: str) -> Family:
+def parse_family(block: str, file: str = "", first: int = 1) -> Family:
     """Parse a block of a family file, without the leading ``==``.
 
+    Args:
+        file: name of the file, for errors.
+        first: number of the line in which the block begins.
+
     Raises:
-        ValueError: the line of a slot has no labels, or a kind of value is unknown.
+        ValueError: the line of a slot has no labels, or a kind of value is unknown or not well-formed.
     """
     head, *parts = block.split("\n---")
     name, *lines = head.split("\n")
@@ -78,19 +90,20 @@ def parse_family(block: str) -> Family:
     for part in parts:
         mark, _, body = part.partition("\n")
         (held_out if mark.strip() == "held out" else wordings).append(body.strip("\n"))
-    slots = _slots([line for line in lines if line.strip()])
-    return Family(name.strip(), tuple(slots), tuple(wordings), tuple(held_out))
+    slots = _slots([(f"{file}:{at}", line) for at, line in enumerate(lines, first + 1) if line.strip()])
+    return Family(name.strip(), linked(slots, [*wordings, *held_out]), tuple(wordings), tuple(held_out))
 
 
-def _slots(lines: list[str]) -> list[Slot]:
+def _slots(lines: list[tuple[str, str]]) -> list[Slot]:
+    """Parse the lines of slots, each after its place in the file."""
     drafts: list[_Draft] = []
-    for line in lines:
+    for place, line in lines:
         body = line.strip()
         owners = [drafts, *([drafts[-1].columns] if line.startswith(" ") else [])]
         if line.startswith("    "):
             owners.append(drafts[-1].columns[-1].columns)
         if not body.startswith(">"):
-            owners[-1].append(_Draft(_cells(body)))
+            owners[-1].append(_Draft(place, _cells(body)))
             continue
         printed = f"{body.lstrip('>').strip()} ".replace(" ¶ ", "\n").rstrip(" ")
         draft = owners[max(0, len(owners) - 2)][-1]
@@ -104,8 +117,9 @@ def _cells(line: str) -> list[str]:
 
 @dataclass
 class _Draft:
-    """A slot during parsing: the cells of its line, and the lines below it."""
+    """A slot during parsing: the place and the cells of its line, and the lines below it."""
 
+    place: str
     cells: list[str]
     columns: list[_Draft] = field(default_factory=list)
     rows: list[str] = field(default_factory=list)
@@ -114,17 +128,20 @@ class _Draft:
 
     def slot(self) -> Slot:
         if len(self.cells) < 3:
-            raise ValueError(f"a slot needs a key, a kind and labels, unlike {' | '.join(self.cells)!r}")
+            raise ValueError(f"{self.place}: a slot needs a key, a kind and labels, unlike {' | '.join(self.cells)!r}")
         key, spec, labels, about, says = (*self.cells, "", "")[:5]
         sentences = tuple(says.split(" / ")) if says else ()
         return Slot(key, self._kind(spec), tuple(label.strip() for label in labels.split(",")), about, sentences)
 
     def _kind(self, spec: str) -> Kind:
         if not spec.startswith("records"):
-            return parse_kind(spec)
+            try:
+                return parse_kind(spec)
+            except ValueError as error:
+                raise ValueError(f"{self.place}: {error}") from error
         low, high = parse_range(spec.split()[1])
         return records.Records(
-            tuple(draft.slot() for draft in self.columns),
+            linked([draft.slot() for draft in self.columns], [*self.rows, *self.inline, *self.prose]),
             low,
             high,
             tuple(self.rows),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from random import Random
 from typing import Any, TypeVar
 
@@ -49,6 +50,21 @@ def pick(options: Sequence[T], tied: str, rng: Random) -> T:
         return rng.choice(options)
     share = rng.habits.setdefault(f"tied {tied}", rng.random())
     return options[int(share * len(options))]
+
+
+@contextmanager
+def apart(rng: Random) -> Iterator[None]:
+    """Let what is written within bind nothing after it: an entry of a list, or the mention of another thing.
+
+    Choices that are tied there are not tied to later ones, and later dates go on from the last date before it.
+    """
+    before = dict(rng.habits) if isinstance(rng, Author) else {}
+    yield
+    if isinstance(rng, Author):
+        for name in [name for name in rng.habits if name.startswith("tied ") and name not in before]:
+            del rng.habits[name]
+        if "last date" in before:
+            rng.habits["last date"] = before["last date"]
 
 
 def is_formal(rng: Random) -> bool:

@@ -7,9 +7,10 @@ import re
 from collections.abc import Callable, Sequence
 from random import Random
 
-from constrain.demo.synth import kinds, moments, naming, pools, quantities, remix
+from constrain.demo.synth import counting, kinds, moments, naming, pools, quantities, remix
 from constrain.demo.synth.address import labelled
 from constrain.demo.synth.kinds import Value
+from constrain.demo.synth.order import Sampling
 from constrain.demo.synth.records import Records
 from constrain.demo.synth.slots import Slot
 
@@ -34,7 +35,12 @@ _QUOTED = re.compile(r"[\"'“‘\w@/-]\{\}|(Mr|Mrs|Ms|Dr|Prof|Frau|Herr)\.? \{\
 
 def form(slots: Sequence[Slot], rng: Random) -> Document:
     """Write labels with their values, on lines or in one row, in one of many syntaxes."""
-    values = {slot.key: slot.kind.sample(rng, "label") for slot in slots}
+    record = Sampling(slots, rng)
+    return _form(slots, record, rng), record.values
+
+
+def _form(slots: Sequence[Slot], record: Sampling, rng: Random) -> str:
+    values = {slot.key: record.sample(slot.key, "label") for slot in slots}
     style = naming.print_style(rng)
     pairs = [
         (naming.printed(_label(slot, rng), style, rng), labelled(slot.kind, values[slot.key], rng)) for slot in slots
@@ -43,30 +49,33 @@ def form(slots: Sequence[Slot], rng: Random) -> Document:
     text = rng.choice(_BLOCK_FORMS if blocks else _BLOCK_FORMS + _LINE_FORMS)(pairs, rng)
     titles = ["", "", pools.topic(rng).title(), pools.noun(rng).upper(), f"# {pools.topic(rng).capitalize()}"]
     title = rng.choice(titles)
-    return (f"{title}\n{text}" if title else text), values
+    return f"{title}\n{text}" if title else text
 
 
 def prose(slots: Sequence[Slot], rng: Random) -> Document:
     """Write a sentence for every slot, in random order, mixed with sentences without content."""
-    values: dict[str, Value] = {}
-    sentences: list[str] = []
-    for slot in rng.sample(list(slots), len(slots)):
-        sentence, values[slot.key] = _sentence(slot, rng)
-        sentences.append(sentence)
+    record = Sampling(slots, rng)
+    return _prose(slots, record, rng), record.values
+
+
+def _prose(slots: Sequence[Slot], record: Sampling, rng: Random) -> str:
+    sentences = [_sentence(slot, record, rng) for slot in rng.sample(list(slots), len(slots))]
     for _ in range(rng.choice([0, 0, 1, 1, 2, 3])):
         sentences.insert(rng.randint(0, len(sentences)), pools.filler(rng))
     join = rng.choice(_JOINS)
     if rng.random() < 0.12:
-        return "\n".join(rng.choice(["- ", "* "]) + sentence for sentence in sentences), values
-    return join.join(sentences), values
+        return "\n".join(rng.choice(["- ", "* "]) + sentence for sentence in sentences)
+    return join.join(sentences)
 
 
 def mixed(slots: Sequence[Slot], rng: Random) -> Document:
     """Write some slots as sentences, the others as a form."""
+    record = Sampling(slots, rng)
     cut = rng.randint(1, max(1, len(slots) - 1))
-    parts = [prose(slots[:cut], rng), form(slots[cut:], rng)] if cut < len(slots) else [prose(slots, rng)]
+    parts = [_prose(slots[:cut], record, rng)]
+    parts += [_form(slots[cut:], record, rng)] if cut < len(slots) else []
     rng.shuffle(parts)
-    return "\n\n".join(text for text, _ in parts), {key: value for _, values in parts for key, value in values.items()}
+    return "\n\n".join(parts), record.values
 
 
 def bare(slots: Sequence[Slot], rng: Random) -> Document:
@@ -78,9 +87,9 @@ def bare(slots: Sequence[Slot], rng: Random) -> Document:
             by_form.setdefault(form_key, slot)
     if len(by_form) < 2:
         return form(slots, rng)
-    values = {slot.key: slot.kind.sample(rng) for slot in by_form.values()}
-    texts = [f"{_preposition(slot, rng)}{values[slot.key].text}" for slot in by_form.values()]
-    return remix.shuffled_join(texts, rng), values
+    record = Sampling(slots, rng)
+    texts = [f"{_preposition(slot, rng)}{record.sample(slot.key).text}" for slot in by_form.values()]
+    return remix.shuffled_join(texts, rng), record.values
 
 
 def _form_key(slot: Slot) -> object:
@@ -117,23 +126,21 @@ def _label(slot: Slot, rng: Random) -> str:
     return rng.choice(slot.labels[:1] * 2 + slot.labels)
 
 
-def _sentence(slot: Slot, rng: Random) -> tuple[str, Value]:
+def _sentence(slot: Slot, record: Sampling, rng: Random) -> str:
     label = _label(slot, rng)
     if isinstance(slot.kind, Records):
-        value = slot.kind.sample(rng, "inline" if slot.kind.inline and rng.random() < 0.4 else "")
+        value = record.sample(slot.key, "inline" if slot.kind.inline and rng.random() < 0.4 else "")
         name = label.capitalize()
-        return (f"{name}:\n{value.text}" if "\n" in value.text else f"{name}: {value.text}."), value
+        return f"{name}:\n{value.text}" if "\n" in value.text else f"{name}: {value.text}."
     if slot.says and rng.random() < 0.75:
-        value = slot.kind.sample(rng)
+        value = record.sample(slot.key)
         sentence = rng.choice(slot.says)
         text = value.text if _QUOTED.search(sentence) else labelled(slot.kind, value, rng)
-        return sentence.replace("{}", text), value
+        return counting.stated(sentence, text, value.data)
     if isinstance(slot.kind, kinds.Boolean) and rng.random() < 0.6:
-        value = slot.kind.sample(rng)
-        return value.text[:1].upper() + value.text[1:] + ".", value
-    value = slot.kind.sample(rng, "label")
-    text = labelled(slot.kind, value, rng)
-    return rng.choice(_FRAMES).format(label=label, Label=label.capitalize(), value=text), value
+        return f"{record.sample(slot.key).capitalised().text}."
+    text = labelled(slot.kind, record.sample(slot.key, "label"), rng)
+    return rng.choice(_FRAMES).format(label=label, Label=label.capitalize(), value=text)
 
 
 Pairs = list[tuple[str, str]]

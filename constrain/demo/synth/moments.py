@@ -51,13 +51,14 @@ def _remember(moment: datetime, rng: Random) -> None:
         rng.habits.setdefault("first date", moment)
 
 
-def _remember_last(moment: datetime, rng: Random) -> None:
+def remember_last(moment: datetime, rng: Random) -> None:
+    """Let the next later date follow ``moment``."""
     if isinstance(rng, Author):
         rng.habits["last date"] = moment
 
 
 def _without_year(moment: datetime, rng: Random) -> Value:
-    _remember_last(moment, rng)
+    remember_last(moment, rng)
     return Value(print_moment(moment, habit("date without year", rng, _format_without_year)), moment)
 
 
@@ -82,6 +83,8 @@ class Date(Kind):
     spoken: bool = False
 
     def sample(self, rng: Random, mode: str = "") -> Value:
+        if self.spoken and rng.random() < _FEAST:
+            return self._feast(rng)
         if self.first != Date.first:
             return self._print(random_moment(rng, self.first, self.last), rng)
         if isinstance(rng, Author) and "first date" in rng.habits and rng.random() < 0.25:
@@ -92,8 +95,26 @@ class Date(Kind):
         _remember(value.data, rng)
         return value
 
+    def _feast(self, rng: Random) -> Value:
+        """Write the name of a feast day, with the year."""
+        name, month, day = rng.choice(_FEASTS)
+        moment = random_moment(rng, self.first, self.last).replace(month=month, day=day)
+        remember_last(moment, rng)
+        if self.first == Date.first:
+            _remember(moment, rng)
+        return Value(f"{name}{rng.choice([' ', ', ', ' of '])}{moment.year}", moment)
+
+    def at(self, moment: datetime, rng: Random) -> Value:
+        """Print a date; without its year, if that is clear by the first date of the document."""
+        first = rng.habits.get("first date") if isinstance(rng, Author) and self.first == Date.first else None
+        if first and 0 <= (moment - first).days <= 90 and rng.random() < 0.25:
+            return _without_year(moment, rng)
+        if self.first == Date.first:
+            _remember(moment, rng)
+        return self._print(moment, rng)
+
     def _print(self, moment: datetime, rng: Random) -> Value:
-        _remember_last(moment, rng)
+        remember_last(moment, rng)
         if self.spoken and rng.random() < 0.7:
             return _said_day(moment, rng)
         if moment.day > 12 and rng.random() < 0.12:
@@ -121,7 +142,7 @@ class Date(Kind):
 
 @dataclass(frozen=True)
 class Later(Date):
-    """A date that is ``least`` to ``most`` days after the one before it in the document."""
+    """A date that is ``least`` to ``most`` days after the last one that was remembered."""
 
     least: int = 1
     most: int = 30
@@ -129,11 +150,10 @@ class Later(Date):
     def sample(self, rng: Random, mode: str = "") -> Value:
         if not isinstance(rng, Author) or "last date" not in rng.habits:
             return super().sample(rng, mode)
-        moment = rng.habits["last date"] + timedelta(days=rng.randint(self.least, self.most))
-        first = rng.habits.get("first date")
-        if first and 0 <= (moment - first).days <= 90 and rng.random() < 0.25:
-            return _without_year(moment, rng)
-        return self._print(moment, rng)
+        return self.at(rng.habits["last date"] + self.gap(rng), rng)
+
+    def gap(self, rng: Random) -> timedelta:
+        return timedelta(days=rng.randint(self.least, self.most))
 
 
 @dataclass(frozen=True)
@@ -144,7 +164,9 @@ class Month(Kind):
     last: int = 2031
 
     def sample(self, rng: Random, mode: str = "") -> Value:
-        moment = random_moment(rng, self.first, self.last)
+        return self.at(random_moment(rng, self.first, self.last), rng)
+
+    def at(self, moment: datetime, rng: Random) -> Value:
         return Value(moment.strftime(rng.choice(_MONTH_FORMATS)), moment)
 
     def ask(self, rng: Random) -> Ask:
@@ -167,6 +189,11 @@ class Time(Kind):
 
     def sample(self, rng: Random, mode: str = "") -> Value:
         moment = random_moment(rng)
+        if rng.random() < _BY_DAY:
+            moment = moment.replace(hour=rng.randint(7, 21))
+        return self.at(moment, rng)
+
+    def at(self, moment: datetime, rng: Random) -> Value:
         if self.spoken and rng.random() < 0.7:
             return Value(said_time(moment, rng), moment)
         return Value(print_moment(moment, habit("clock format", rng, _clock)), moment)
@@ -181,6 +208,9 @@ class Time(Kind):
         return Ask({"type": "string", "format": "time"}, lambda v: v.data.strftime("%H:%M:00Z"))
 
 
+_BY_DAY = 0.7
+"""Share of the times at which people are surely up; the others are at any hour."""
+
 _STAMPS = ("%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M", "%Y/%m/%d %H:%M:%S", "%d/%b/%Y:%H:%M:%S")
 
 
@@ -189,12 +219,17 @@ class Stamp(Kind):
     """A date with a time of day, in UTC."""
 
     def sample(self, rng: Random, mode: str = "") -> Value:
-        moment = random_moment(rng)
+        return self.at(random_moment(rng), rng)
+
+    def at(self, moment: datetime, rng: Random) -> Value:
+        moment = moment.replace(second=0, microsecond=0)
         if rng.random() < 0.6:
             pattern = habit("time stamp", rng, lambda rng: rng.choice(_STAMPS))
             moment += timedelta(seconds=rng.randrange(60) if "%S" in pattern else 0)
             _remember(moment, rng)
+            remember_last(moment, rng)
             return Value(moment.strftime(pattern), moment)
+        remember_last(moment, rng)
         link = rng.choice([" at ", ", ", " ", " - "])
         return Value(
             print_moment(moment, habit("date format", rng, _format) + link + habit("clock format", rng, _clock)), moment
@@ -235,11 +270,7 @@ def _hour(hour: int) -> str:
 
 
 def _said_day(moment: datetime, rng: Random) -> Value:
-    """Say a date, such as ``the fourth of May 1871``, or the name of a feast day with the year."""
-    if rng.random() < 0.12:
-        name, month, day = rng.choice(_FEASTS)
-        moment = moment.replace(month=month, day=day)
-        return Value(f"{name}{rng.choice([' ', ', ', ' of '])}{moment.year}", moment)
+    """Say a date, such as ``the fourth of May 1871``."""
     pattern = rng.choice(_SAID_DAYS).replace("{ordinal}", ordinal(moment.day))
     return Value(print_moment(moment, pattern), moment)
 
@@ -248,6 +279,9 @@ _SAID_DAYS = (
     "the {th} of %B %Y", "the {th} of %B, %Y", "%B the {th}, %Y", "the {ordinal} of %B %Y", "%B the {ordinal}, %Y",
     "the {ordinal} of %B in the year %Y", "the {th} day of %B, %Y", "%A the {th} of %B %Y", "{d} %B of the year %Y",
 )  # fmt: skip
+_FEAST = 0.08
+"""Share of the dates that are feast days, where people speak."""
+
 _FEASTS = (
     ("Christmas Eve", 12, 24), ("Christmas Day", 12, 25), ("Boxing Day", 12, 26), ("New Year’s Eve", 12, 31),
     ("New Year’s Day", 1, 1), ("Epiphany", 1, 6), ("Candlemas", 2, 2), ("Valentine’s Day", 2, 14),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
+from constrain.demo.synth.counting import unit_of
 from constrain.demo.synth.habits import habit
 from constrain.demo.synth.kinds import Ask, Kind, Schema, Value, obj, verbatim
 
@@ -17,10 +19,17 @@ _CURRENCIES = ("USD", "EUR", "GBP", "CHF", "SEK", "JPY", "CAD", "AUD", "INR", "P
 
 @dataclass(frozen=True)
 class Money(Kind):
-    """An amount with its currency; ``data`` is ``(number, code)``."""
+    """An amount with its currency; ``data`` is ``(number, code)``.
+
+    Attributes:
+        items: key of the list of the record whose sum it is, or ``""``.
+        column: key of the column that is summed.
+    """
 
     low: float = 1
     high: float = 5000
+    items: str = ""
+    column: str = ""
 
     def sample(self, rng: Random, mode: str = "") -> Value:
         currency = usual_currency(rng)
@@ -29,16 +38,16 @@ class Money(Kind):
         amount = float(round(amount)) if whole else round(amount, 2)
         if amount >= 10000 and rng.random() < 0.08:
             return _round_money(amount, currency, rng)
-        digits = f"{amount:,.0f}" if whole and rng.random() < 0.8 else f"{amount:,.2f}"
-        if rng.random() < 0.35:
-            digits = digits.replace(",", rng.choice(["", "", " ", "'"]))
-        if not whole and decimal_comma(rng):
-            digits = f"{amount:,.2f}".translate(str.maketrans(",.", f"{rng.choice('. ')},"))
-        if currency in _SYMBOLS and rng.random() < 0.65:
-            symbol = _SYMBOLS[currency]
-            after = symbol == "zł" or (symbol == "€" and rng.random() < 0.5)
-            return Value(f"{digits} {symbol}" if after else f"{symbol}{digits}", (amount, currency))
-        return Value(f"{digits} {currency}" if rng.random() < 0.65 else f"{currency} {digits}", (amount, currency))
+        return _print_money(amount, currency, whole, rng)
+
+    def total(self, rows: Sequence[Mapping[str, Value]], rng: Random) -> Value | None:
+        """Sum the amounts of a list; nothing if they have several currencies, or some are not stated."""
+        amounts = [row[self.column].data for row in rows if self.column in row]
+        currencies = {currency for _, currency in amounts}
+        if len(amounts) < len(rows) or len(currencies) != 1:
+            return None
+        amount = round(sum(number for number, _ in amounts), 2)
+        return _print_money(amount, currencies.pop(), amount == int(amount), rng)
 
     def ask(self, rng: Random) -> Ask:
         form = rng.random()
@@ -57,6 +66,19 @@ class Money(Kind):
     def parts(self, rng: Random) -> list[tuple[str, Ask]]:
         coded: Schema = {"type": "string"} if rng.random() < 0.6 else {"enum": list(_CURRENCIES)}
         return [(rng.choice(["currency", "currency code"]), Ask(coded, lambda v: v.data[1]))]
+
+
+def _print_money(amount: float, currency: str, whole: bool, rng: Random) -> Value:
+    digits = f"{amount:,.0f}" if whole and rng.random() < 0.8 else f"{amount:,.2f}"
+    if rng.random() < 0.35:
+        digits = digits.replace(",", rng.choice(["", "", " ", "'"]))
+    if not whole and decimal_comma(rng):
+        digits = f"{amount:,.2f}".translate(str.maketrans(",.", f"{rng.choice('. ')},"))
+    if currency in _SYMBOLS and rng.random() < 0.65:
+        symbol = _SYMBOLS[currency]
+        after = symbol == "zł" or (symbol == "€" and rng.random() < 0.5)
+        return Value(f"{digits} {symbol}" if after else f"{symbol}{digits}", (amount, currency))
+    return Value(f"{digits} {currency}" if rng.random() < 0.65 else f"{currency} {digits}", (amount, currency))
 
 
 def usual_currency(rng: Random) -> str:
@@ -120,7 +142,7 @@ class Integer(Kind):
         if 0 <= number < 100 and self.grouped and rng.random() < (0.16 if number < 20 else 0.05):
             digits = in_words(number)
             digits = digits.capitalize() if mode == "label" and rng.random() < 0.3 else digits
-        return Value(with_unit(digits, self.unit, rng), number)
+        return Value(with_unit(digits, unit_of(number, digits, self.unit), rng), number)
 
     def ask(self, rng: Random) -> Ask:
         if self.unit and rng.random() < 0.1:
@@ -146,7 +168,7 @@ class Decimal(Kind):
         number = round(rng.uniform(self.low, self.high), self.places)
         digits = f"{number:.{self.places}f}" if rng.random() < 0.8 else str(plain(number))
         digits = digits.replace(".", ",") if decimal_comma(rng) else digits
-        return Value(with_unit(digits, self.unit, rng), number)
+        return Value(with_unit(digits, unit_of(number, digits, self.unit), rng), number)
 
     def ask(self, rng: Random) -> Ask:
         if self.unit and rng.random() < 0.12:
@@ -173,7 +195,8 @@ def without_unit(kind: Kind, value: Value) -> tuple[str, str] | None:
         known = match and value.text.replace(match[0], "").strip() in (value.data[1], _SYMBOLS.get(value.data[1]))
         return (match[0], value.data[1]) if match and known else None
     unit = kind.unit if isinstance(kind, Integer | Decimal) else ""
-    digits = value.text.removesuffix(unit).strip()
+    printed = unit_of(1, "1", unit) if value.data == 1 and not value.text.endswith(unit) else unit
+    digits = value.text.removesuffix(printed).strip()
     return (digits, unit) if unit and digits != value.text and digits[-1].isdigit() else None
 
 

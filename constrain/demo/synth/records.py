@@ -8,10 +8,13 @@ from random import Random
 
 from constrain.demo.synth import pools, template
 from constrain.demo.synth.address import addressed
+from constrain.demo.synth.counting import Words
+from constrain.demo.synth.habits import apart
 from constrain.demo.synth.kinds import Ask, Kind, Person, Value, join_and
+from constrain.demo.synth.order import Sampling
 from constrain.demo.synth.questions import ask_object
 from constrain.demo.synth.slots import Slot
-from constrain.demo.synth.specs import distractor
+from constrain.demo.synth.specs import mention
 from constrain.demo.synth.tables import print_table
 
 Row = dict[str, Value]
@@ -23,6 +26,9 @@ _FILLED = 0.78
 
 _LONGER, _MOST = 0.15, 40
 """Share of the lists that are longer than usual for their kind, and the most entries that these have."""
+
+_TRIES = 20
+"""Number of times that a row is made, as long as its first column is that of another."""
 
 
 @dataclass(frozen=True)
@@ -92,37 +98,48 @@ class Records(Kind):
         return Value(text, [row for _, row in printed])
 
     def _distinct(self, count: int, make: Callable[[int], Printed]) -> list[Printed]:
-        """Make rows by their numbers; one that repeats the first column of another is made again, at most twice."""
+        """Make rows by their numbers, if possible all with different first columns.
+
+        A row that repeats the first column of another is made again some times; if it still does, it ends a list that
+        is longer than usual.
+        """
         key = self.columns[0].key
         rows: list[Printed] = []
+        seen: set[str] = set()
         for number in range(count):
-            seen = {row[key].text.lower() for _, row in rows if key in row}
-            printed = make(number)
-            for _ in range(2):
-                if key in printed[1] and printed[1][key].text.lower() in seen:
-                    printed = make(number)
+            for _ in range(_TRIES):
+                printed = make(number)
+                first = printed[1][key].text.lower() if key in printed[1] else ""
+                if first not in seen:
+                    break
+            if first in seen and number >= self.high:
+                break
             rows.append(printed)
+            seen.update([first] if first else [])
         return rows
 
     def sample_row(self, rng: Random) -> Row:
         """Sample a row of a table; columns that some wordings leave out are sometimes blank."""
         certain = self._certain()
-        shown = [column for column in self.columns if column.key in certain or rng.random() < _FILLED]
-        return {column.key: column.kind.sample(rng, "label") for column in shown}
+        record = Sampling(self.columns, rng)
+        with apart(rng):
+            for column in self.columns:
+                if column.key in certain or rng.random() < _FILLED:
+                    record.sample(column.key, "label")
+        return record.values
 
     def _print(self, wording: str, rng: Random) -> Printed:
-        row: Row = {}
-        kinds = {column.key: column.kind for column in self.columns}
+        record, words = Sampling(self.columns, rng), Words()
 
         def fill(key: str, mode: str) -> str:
-            if key.startswith("="):
-                return distractor(key, rng)
-            value = kinds[key].sample(rng, mode)
-            row[key] = value.capitalised() if mode == "cap" else value
-            return row[key].text
+            value = mention(key, rng) if key.startswith("=") else record.sample(key, mode)
+            words.filled(value.data)
+            return value.text
 
-        people = {key for key, kind in kinds.items() if isinstance(kind, Person)}
-        return template.render(addressed(template.parse(wording), people, rng), rng, fill), row
+        people = {column.key for column in self.columns if isinstance(column.kind, Person)}
+        with apart(rng):
+            parsed = addressed(template.parse(wording), people, rng)
+            return template.render(parsed, rng, fill, words.say), record.values
 
     def _certain(self) -> set[str]:
         """The columns that occur in every wording."""

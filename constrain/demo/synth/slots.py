@@ -17,6 +17,7 @@ class Slot:
         labels: what it is called, in lower case; field names and printed labels are sampled from these independently.
         about: a description for schemas, or ``""``.
         says: sentences that state the value at ``{}``.
+        after: key of the slot of the same record whose date or time comes before its own, or ``""``.
     """
 
     key: str
@@ -24,3 +25,4 @@ class Slot:
     labels: tuple[str, ...]
     about: str = ""
     says: tuple[str, ...] = ()
+    after: str = ""

@@ -9,8 +9,8 @@ from functools import cache
 from random import Random
 
 from constrain.demo.synth import choices, kinds, moments, pools, quantities, spoken
-from constrain.demo.synth.habits import is_clean
-from constrain.demo.synth.kinds import Kind
+from constrain.demo.synth.habits import apart, is_clean
+from constrain.demo.synth.kinds import Kind, Value
 
 _TEXTS: dict[str, kinds.Text] = {
     "company": kinds.Text(pools.company),
@@ -73,11 +73,11 @@ def parse_kind(spec: str) -> Kind:
     if name == "count":
         return spoken.Count(int(words[0]), int(words[1]), " ".join(words[2:]))
     if name == "code":
-        return kinds.Text(_one_of(_alternatives(rest), pools.code) if rest else _random_code, name="code")
+        return kinds.Text(_one_of(_patterns(rest), pools.code) if rest else _random_code, name="code")
     if name == "pick":
         return kinds.Text(_one_of(_alternatives(rest), _varied))
     if name == "money":
-        return quantities.Money(float(words[0]), float(words[1]))
+        return quantities.Money(float(words[0]), float(words[1]), *words[3:5])
     if name == "int":
         return quantities.Integer(int(words[0]), int(words[1]), " ".join(words[2:]))
     if name == "plain":
@@ -100,15 +100,40 @@ def parse_kind(spec: str) -> Kind:
     raise ValueError(f"no kind of value is called {name!r} (in {spec!r})")
 
 
+def mention(key: str, rng: Random) -> Value:
+    """Sample a distractor from its hole in a wording, such as ``=money 10 900``; the record goes on as before it."""
+    with apart(rng):
+        return parse_kind(key[1:]).sample(rng)
+
+
 def distractor(key: str, rng: Random) -> str:
-    """Sample the text of a distractor from its hole in a wording, such as ``=money 10 900``."""
-    return parse_kind(key[1:]).sample(rng).text
+    """Sample the text of a distractor."""
+    return mention(key, rng).text
 
 
 def _alternatives(text: str) -> list[str]:
     """Split at every ``/``; a doubled one is a slash in the text itself, as in ``mg//l``."""
     parts = text.replace("//", "\0").split("/")
     return [part.replace("\0", "/") for part in parts if part]
+
+
+def _patterns(text: str) -> list[str]:
+    """Parse the patterns of a code.
+
+    Raises:
+        ValueError: one is a bare digit or two, or some letters, beside a long one: the ``/`` is one of the code itself.
+    """
+    patterns = _alternatives(text)
+    part = next((pattern for pattern in patterns if _PART_OF_CODE.fullmatch(pattern)), None)
+    if part and max(len(_PLACES.findall(pattern)) for pattern in patterns) >= _LONG_CODE:
+        raise ValueError(f"{part!r} is no code beside longer ones: write // for a slash within a code, in {text!r}")
+    return patterns
+
+
+_PLACES = re.compile("[#@%~]")
+_PART_OF_CODE = re.compile(r"[#@%~]{1,2}|[^\W\d_]{1,3}")
+_LONG_CODE = 4
+"""Number of placeholders from which a pattern is rather one of identifiers than of rooms, lines or seats."""
 
 
 def _varied(text: str, rng: Random) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
+from constrain.demo.synth.counting import unit_of
 from constrain.demo.synth.habits import pick
 from constrain.demo.synth.kinds import Ask, Kind, Value
 from constrain.demo.synth.quantities import Integer, in_words, with_unit
@@ -29,7 +30,8 @@ class Count(Integer):
             number = rng.choice(known)
             return Value(with_unit(rng.choice(_COUNTS[number]), self.unit, rng), number)
         number = super().sample(rng).data
-        return Value(with_unit(in_words(number), self.unit, rng), number)
+        digits = in_words(number)
+        return Value(with_unit(digits, unit_of(number, digits, self.unit), rng), number)
 
 
 UNITS = {f"{unit}s": unit for unit in ("minute", "hour", "day", "week", "month", "year")}

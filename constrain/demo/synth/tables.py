@@ -24,8 +24,9 @@ def print_table(columns: Sequence[Slot], rows: list[dict[str, Value]], rng: Rand
     Some tables whose columns can be told by their values have no labels. Below some there is a sum, which is no row.
     In some, rows in turn share a value of ``rows``, which is changed for that.
     """
-    if len(columns) > 2 and len(rows) > 2 and rng.random() < _SHARED:
-        return _with_shared(columns, rows, rng) + _sum_line(columns, rows, "", rng)
+    free = [column for column in columns if not _is_bound(column, columns) and any(column.key in row for row in rows)]
+    if free and len(columns) > 2 and len(rows) > 2 and rng.random() < _SHARED:
+        return _with_shared(rng.choice(free), columns, rows, rng) + _sum_line(columns, rows, "", rng)
     if _needs_no_head(columns) and rng.random() < _HEADLESS:
         currency = _take_unit(_summed(columns), rows) if _summed(columns) and rng.random() < _HEADED_UNITS else ""
         return _in_lines(_cells(columns, rows), rng) + _sum_line(columns, rows, currency, rng)
@@ -46,9 +47,13 @@ _SHARED = 0.2
 """Share of the tables of three and more rows in which some of them in turn have the same value."""
 
 
-def _with_shared(columns: Sequence[Slot], rows: list[dict[str, Value]], rng: Random) -> str:
+def _is_bound(column: Slot, columns: Sequence[Slot]) -> bool:
+    """Whether the values of a column fit those of others in their rows."""
+    return bool(column.after or getattr(column.kind, "tied", "")) or any(each.after == column.key for each in columns)
+
+
+def _with_shared(shared: Slot, columns: Sequence[Slot], rows: list[dict[str, Value]], rng: Random) -> str:
     """Write rows some of which share the value of a column: it stands above them, or they repeat it by a mark."""
-    shared = rng.choice([column for column in columns if any(column.key in row for row in rows)])
     _share(shared.key, rows, rng)
     style = naming.print_style(rng)
     if isinstance(shared.kind, _NUMBERS) or rng.random() < 0.4:

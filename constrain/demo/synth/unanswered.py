@@ -71,7 +71,7 @@ def unanswered(text: str, slots: Sequence[Slot], stated: Sequence[Slot], count: 
     come from one that has no label of ``slots``.
 
     Args:
-        slots: all slots of the document.
+        slots: all slots of the document, and of others in the text.
         stated: those that the text states; the slots selected are mostly of kinds of theirs.
     """
     labels = {label for slot in slots for label in slot.labels}
@@ -97,7 +97,7 @@ def partly_named(text: str, asked: Sequence[Slot], count: int, rng: Random) -> l
     that means the same is in the text or in a label of ``asked``, up to its ending.
 
     Args:
-        asked: slots that the schema asks for, and all that the document states.
+        asked: slots that the schema asks for, and all that the text may state.
     """
     labels = {label for slot in asked for label in slot.labels}
     known = " ".join([text, *sorted(labels)]).lower()
