@@ -12,7 +12,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from constrain.demo.synth import Split, documents, example, layout, noise, records, remix, tables, template
+from constrain.demo.synth import Split, documents, example, implied, layout, noise, records, remix, tables, template
 from constrain.demo.synth.address import addressed, labelled
 from constrain.demo.synth.documents import _worded
 from constrain.demo.synth.family import (
@@ -657,3 +657,11 @@ def test_slots_of_documents_around_are_not_asked_in_vain(monkeypatch: pytest.Mon
 def test_most_times_are_of_the_day() -> None:
     times = [parse_kind("time").sample(Random(seed)).data for seed in range(400)]
     assert 0.8 < sum(7 <= moment.hour < 22 for moment in times) / len(times) < 0.97
+
+
+def test_only_documents_of_a_family_are_called_like_it() -> None:
+    topics = {topic.titles[0].lower() for topic in implied.topics()}
+    names = {family.name for family in trained_families()}
+    assert topics & names, "the names of some topics are those of families"
+    sources = [documents._topical(Author(str(seed))) for seed in range(60)]
+    assert names.isdisjoint(source.family for source in sources)

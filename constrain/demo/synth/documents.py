@@ -348,7 +348,7 @@ def _topical(rng: Random) -> Source:
     sentences = [each.sentence for each in told if each.sentence]
     parts = [topic.title(rng), form, rng.choice(_SEPARATORS).join(rng.sample(sentences, len(sentences)))]
     facts.update((each.slot.key, each.value) for each in told if each.value)
-    return Source(topic.titles[0].lower(), "\n\n".join(filter(None, parts)), slots, facts, [each.slot for each in told])
+    return Source("topical", "\n\n".join(filter(None, parts)), slots, facts, [each.slot for each in told])
 
 
 _SEPARATORS = (" ", " ", " ", " ", "\n", "\n\n", "\n- ")
