@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, is_dataclass
+from functools import cached_property
 from types import BuiltinFunctionType, FunctionType
 from typing import Any, Generic, NoReturn, TypeVar
 
 import jsonschema_rs
 from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError
+from pydantic_core import SchemaSerializer
 
 from constrain.arguments import check_text, check_type
 from constrain.engine.pointers import pointer
@@ -18,6 +20,7 @@ from constrain.extract.bounds import bounded
 from constrain.extract.evidence import EVIDENCE, VERBATIM, Notes, Quotation, with_quotes, without_quotes
 from constrain.extract.subschemas import references
 from constrain.extract.type_schema import ExactSchema, RecordSchema
+from constrain.extract.type_serializer import record_serializer, with_sorted_sets
 
 T = TypeVar("T")
 
@@ -117,9 +120,7 @@ class Target(Generic[T]):
             ArgumentError: the value is neither.
         """
         try:
-            if self.adapter is not None:
-                value = self.adapter.dump_python(value, mode="json", by_alias=True, warnings=False)
-            return json.dumps(value, ensure_ascii=False, allow_nan=False)
+            return _text(with_sorted_sets(self._dumped(value, round_trip=True)))
         except (ValueError, TypeError, RecursionError) as error:
             raise ArgumentError(f"the record cannot be written as JSON: {error}") from error
 
@@ -170,17 +171,31 @@ class Target(Generic[T]):
         return [tuple(error.instance_path) for error in self._validator.iter_errors(record)]
 
     def dump(self, value: T) -> Any:
-        """Return a value as JSON: for a type, as pydantic serialises it, so with the changes that its validators made.
+        """Return a value as JSON in the form of ``schema``, with the changes that validators of the type made.
+
+        Fields have the names that the schema has. Items of sets are in the order of their JSON texts.
 
         Raises:
             ExtractionError: the value has no JSON form.
         """
-        if self.adapter is None:
-            return value
+        return value if self.adapter is None else with_sorted_sets(self.dump_unordered(value))
+
+    def dump_unordered(self, value: T) -> Any:
+        """Return a value as :meth:`dump` does, but sets as in :func:`~constrain.extract.type_serializer.set_items`."""
         try:
-            return json.loads(self.write(value))
-        except ArgumentError as error:
-            raise ExtractionError(str(error)) from error
+            return json.loads(_text(self._dumped(value)))
+        except (ValueError, TypeError, RecursionError) as error:
+            raise ExtractionError(f"the record cannot be written as JSON: {error}") from error
+
+    def _dumped(self, value: Any, round_trip: bool = False) -> Any:
+        """Return a value as JSON with marks for sets; with ``round_trip`` without computed fields, to be read again."""
+        if self._serializer is None:
+            return value
+        return self._serializer.to_python(value, mode="json", by_alias=True, round_trip=round_trip, warnings=False)
+
+    @cached_property
+    def _serializer(self) -> SchemaSerializer | None:
+        return None if self.adapter is None else record_serializer(self.adapter)
 
     def without_quotes(self, written: Any, whole: Any) -> tuple[Any, list[Quotation]]:
         """Return the record in a part of what the model wrote, and its quotes, in order.
@@ -190,6 +205,10 @@ class Target(Generic[T]):
             whole: the record that contains it; matches ``output_schema``.
         """
         return without_quotes(written, _notes(self._output_validator, whole)) if self.has_quotes else (written, [])
+
+
+def _text(record: Any) -> str:
+    return json.dumps(record, ensure_ascii=False, allow_nan=False)
 
 
 def _check(validator: jsonschema_rs.Validator, record: Any, text: str) -> None:

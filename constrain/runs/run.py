@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from constrain.documents import Document
 from constrain.errors import ConstrainError, ExtractionError, RunError
+from constrain.extract.restated import restated
 from constrain.runs.lines import Line, failure_line, record_line
 from constrain.runs.missing import Missing
 from constrain.runs.read_ahead import ReadAhead
@@ -195,11 +196,11 @@ class Run:
             self._fail(position, work, result.error)
             return
         try:
-            record = self._target.dump(result.value)
+            found = restated(result, self._target)
         except ExtractionError as error:
             self._fail(position, work, error)
             return
-        line = record_line(work.key, result, record, work.part)
+        line = record_line(work.key, found, found.json, work.part)
         self._output.append(line, position)
         self._unexpected = 0
         self.progress.add(result.usage)

@@ -21,9 +21,8 @@ from constrain.runs import open_output
 class Read(Result):
     """An extraction of the JSON that the document is."""
 
-    @property
-    def value(self) -> Any:
-        return json.loads(self.document.text)
+    def __post_init__(self) -> None:
+        self.json = json.loads(self.document.text)
 
 
 def parsed(given: Iterator[Document]) -> Any:

@@ -38,10 +38,14 @@ class Result:
     conflicts: dict[str, Any] = field(default_factory=dict)
     usage: Usage = field(default_factory=Usage)
     finish_reason: str = "stop"
+    json: Any = None
+
+    def __post_init__(self) -> None:
+        self.json = self.json or {"text": self.document.text}
 
     @property
-    def value(self) -> dict[str, Any]:
-        return {"text": self.document.text}
+    def value(self) -> Any:
+        return self.json
 
 
 def extract(documents: Iterator[Document]) -> Generator[Any, None, None]:
