@@ -21,9 +21,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from constrain.engine.bitmask import pack_ids, packed
 from constrain.errors import DeadEnd, FilterError
 from constrain.filters.capabilities import Capabilities, Form, capabilities_of
+from constrain.filters.id_masks import first_of, mask_of_ids
+from constrain.filters.id_masks import new_step as new_step
+from constrain.filters.id_masks import pack as pack
 from constrain.filters.masks import RowMask, TokenMask
 from constrain.filters.time_limit import THREADS, OutOfTime, call_within
 
@@ -61,11 +63,20 @@ def adapt(target: Any, tokenizer: ExLlamaV2Tokenizer, width: int, time_limit: fl
         time_limit: seconds that a third-party filter may take for a token; ``None``: no limit.
 
     Raises:
-        FilterError: a required method is missing.
+        FilterError: a required method is missing, one that is asked for the form raises an exception, or the target is
+            a class.
     """
     capabilities = capabilities_of(target)
-    form = capabilities.form if "can_mask_logits" in capabilities.methods and target.can_mask_logits() else "ids"
+    form = capabilities.form if _answer(target, capabilities, "can_mask_logits") else "ids"
     return _ADAPTERS[form](target, capabilities, tokenizer, width, time_limit if capabilities.is_third_party else None)
+
+
+def _answer(target: Any, capabilities: Capabilities, question: str) -> bool:
+    """Return the answer of a filter to a question about itself; false if it does not have that method."""
+    try:
+        return question in capabilities.methods and bool(getattr(target, question)())
+    except Exception as error:
+        raise FilterError(f"{question}() raised {type(error).__name__}: {error}", (type(target).__name__,)) from error
 
 
 class FilterAdapter(ABC):
@@ -100,9 +111,8 @@ class FilterAdapter(ABC):
         self._tail: deque[int] = deque(maxlen=_TAIL_TOKENS)
         self._last = Evaluation()
         self._precomputed: Evaluation | None = None  # result for the next token, from a native batch
-        wants = "use_background_worker" in capabilities.methods and bool(target.use_background_worker())
-        self.in_background = wants
-        self._starts_background = wants and capabilities.has_background
+        self.in_background = _answer(target, capabilities, "use_background_worker")
+        self._starts_background = self.in_background and capabilities.has_background
 
     @property
     def end_tokens(self) -> Collection[int]:
@@ -124,13 +134,13 @@ class FilterAdapter(ABC):
         self.close()
         self._tail.clear()
         self._last, self._precomputed = Evaluation(), None
-        self._guarded("begin", self.filter.begin, prefix)
+        self._guarded("begin", self._invoke, "begin", prefix)
 
     def begin_within(self, text: str) -> bool:
         self.begin()
         if not text or "feed_text" not in self._capabilities.methods:
             return not text
-        return bool(self._guarded("feed_text", self.filter.feed_text, text))
+        return bool(self._guarded("feed_text", self._invoke, "feed_text", text))
 
     def mask(self, budget: int | None = None) -> TokenMask | None:
         mask = self.evaluate(budget)
@@ -146,7 +156,7 @@ class FilterAdapter(ABC):
 
     def accept(self, token: int) -> None:
         self._precomputed = None
-        self._guarded("feed", self.filter.feed, torch.tensor([[token]]))
+        self._guarded("feed", self._invoke, "feed", torch.tensor([[token]]))
         self._tail.append(token)
 
     def accepted(self, token: int, masks: Sequence[TokenMask | None] | None = None) -> None:
@@ -156,20 +166,20 @@ class FilterAdapter(ABC):
     def forced_tokens(self, limit: int) -> Sequence[int]:
         if "forced_tokens" not in self._capabilities.methods:
             return ()
-        return list(self._guarded("forced_tokens", self.filter.forced_tokens, limit))
+        return self._guarded("forced_tokens", lambda: [int(token) for token in self.filter.forced_tokens(limit)])
 
     def fork(self) -> Self:
         if not self._capabilities.can_be_copied:
             raise FilterError("has no clone() of its own, so that it can follow a single sequence only", (self.name,))
         fork = copy(self)
-        fork.filter = self._guarded("clone", self.filter.clone)
+        fork.filter = self._guarded("clone", self._clone)
         fork._tail = self._tail.copy()
         return fork
 
     def min_tokens(self) -> int | None:
         if "min_tokens" not in self._capabilities.methods:
             return None
-        return int(self._guarded("min_tokens", self.filter.min_tokens))
+        return self._guarded("min_tokens", lambda: int(self.filter.min_tokens()))
 
     def close(self) -> None:
         if self._is_pending and "background_drop" in self._capabilities.methods:
@@ -193,6 +203,18 @@ class FilterAdapter(ABC):
     @abstractmethod
     def _ask(self, budget: int | None) -> Evaluation:
         """Evaluate the filter. Must not change this object, since a call that exceeds the time limit is abandoned."""
+
+    def _invoke(self, method: str, *args: Any) -> Any:
+        """Call a method of the filter; looking it up may raise an exception too."""
+        return getattr(self.filter, method)(*args)
+
+    def _clone(self) -> Any:
+        clone = self.filter.clone()
+        try:
+            capabilities_of(clone)
+        except FilterError as error:
+            raise FilterError(f"clone() must return a filter, not {clone!r:.60}") from error
+        return clone
 
     def _call(self, call: Callable[..., Any], *args: Any) -> Any:
         """Call the filter within its time limit."""
@@ -304,22 +326,13 @@ class IdsAdapter(FilterAdapter):
 
     def __init__(self, target: Any, *rest: Any) -> None:
         super().__init__(target, *rest)
-        self._last_step = _packer.step  # step of the last evaluation
-        self._shared_step: int | None = None  # step in which another sequence may have packed the same collection
-
-    def begin(self, prefix: str = "") -> None:
-        super().begin(prefix)
-        self._last_step = _packer.step
-
-    def evaluate(self, budget: int | None) -> TokenMask | None:
-        step = _packer.step
-        # On a second evaluation in a step, the filter may have changed the collection that it returned before.
-        self._shared_step = None if step == self._last_step else step
-        self._last_step = step
-        return super().evaluate(budget)
+        self._num_ids = min(self._tokenizer.get_vocab_size(), self._width)
 
     def _ask(self, budget: int | None) -> Evaluation:
-        result = self._collect(False)
+        if budget is not None and self._capabilities.next_takes_budget:
+            result = self.filter.next(budget=budget)
+        else:
+            result = self._collect(False)
         if not isinstance(result, tuple) or len(result) != 2:
             raise FilterError(f"next() must return a pair of collections of ids, not {type(result).__name__}")
         allowed, end_tokens = result
@@ -328,73 +341,18 @@ class IdsAdapter(FilterAdapter):
         for ids in result:
             if not _is_ids(ids):
                 raise FilterError(f"next() must return sets or lists of ids, not {type(ids).__name__}")
-        return Evaluation(_packer.pack(allowed, self._words, self._shared_step), end_tokens)
+        if len(end_tokens):
+            mask_of_ids(end_tokens, self._words)  # refuses those that are no ids
+        return Evaluation(self._known(mask_of_ids(allowed, self._words)), end_tokens)
 
-
-_ADAPTERS: dict[Form, type[FilterAdapter]] = {"bitmask": BitmaskAdapter, "logits": LogitsAdapter, "ids": IdsAdapter}
-
-
-class IdPacker:
-    """Packs collections of ids. A collection that the filters of many sequences return in one step is packed once.
-
-    Filters may change a collection from step to step, so the cache is cleared by :meth:`new_step`.
-    """
-
-    def __init__(self) -> None:
-        # Number and masks of the step, in one tuple, so that threads read and replace both atomically. The key of a
-        # mask is the identity and length of the collection, and the words of the row.
-        self._current: tuple[int, dict[tuple[int, int, int], tuple[Collection[int], RowMask]]] = (0, {})
-
-    @property
-    def step(self) -> int:
-        """Number of the current step."""
-        return self._current[0]
-
-    def new_step(self) -> None:
-        """Start a step with an empty cache."""
-        self._current = (self.step + 1, {})
-
-    def pack(self, ids: Collection[int], words: int, step: int | None) -> RowMask:
-        """Pack a collection.
-
-        Args:
-            ids: the ids.
-            words: number of words of the packed row.
-            step: a step in which the collection has not changed since it was packed, if it was.
-        """
-        (current, masks), key = self._current, (id(ids), len(ids), words)
-        if step == current and key in masks:
-            return masks[key][1]
-        mask = RowMask(pack(ids, words))
-        if step == current or key in masks:
-            masks[key] = ids, mask  # the reference keeps the identity from being reused
+    def _known(self, mask: RowMask) -> RowMask:
+        """Refuse a mask that has no other tokens than the padding of the vocabulary, which are never sampled."""
+        if 0 < mask.count <= 32 * self._words - self._num_ids and (first := first_of(mask)) >= self._num_ids:
+            raise FilterError(f"next() returned token id {first}, outside the {self._num_ids} of the tokenizer")
         return mask
 
 
-_packer = IdPacker()
-
-
-def new_step() -> None:
-    """Start a step of all sequences; collections of ids are packed anew."""
-    _packer.new_step()
-
-
-def pack(ids: Collection[int], words: int) -> npt.NDArray[np.int32]:
-    """Pack ids into a row of a bitmask.
-
-    Raises:
-        FilterError: an id is outside the row.
-    """
-    bits = pack_ids(ids, words)
-    if bits is not None:
-        return bits
-    # Ids of other types than ``int``, or an id outside the row, which the error names.
-    index = np.fromiter(ids, dtype=np.int64, count=len(ids))
-    width = words * 32
-    if index.size and not 0 <= index.min() <= index.max() < width:
-        outside = next(i for i in ids if not 0 <= i < width)
-        raise FilterError(f"next() returned token id {outside}, outside the {width} of the model")
-    return packed(index, words)
+_ADAPTERS: dict[Form, type[FilterAdapter]] = {"bitmask": BitmaskAdapter, "logits": LogitsAdapter, "ids": IdsAdapter}
 
 
 def _is_ids(ids: Any) -> bool:

@@ -46,6 +46,7 @@ class Capabilities:
         has_masks: ``token_mask`` is equivalent to ``fill_bitmask``.
         has_matcher: ``lone_matcher`` is valid for ``feed`` and ``token_mask``.
         takes_budget: its masks can be limited by a token budget.
+        next_takes_budget: the ids of ``next`` can be, and nothing changes how they are started or collected.
         can_be_copied: ``clone`` copies all state: no subclass of the class that defines it overrides a stateful method.
         has_background: it overrides how background work is started or collected.
         is_third_party: a method is defined outside of this package.
@@ -56,6 +57,7 @@ class Capabilities:
     has_masks: bool
     has_matcher: bool
     takes_budget: bool
+    next_takes_budget: bool
     can_be_copied: bool
     has_background: bool
     is_third_party: bool
@@ -70,8 +72,10 @@ def capabilities_of(target: Any) -> Capabilities:
     Objects with methods in their ``__dict__`` or of ``__getattr__`` are inspected individually.
 
     Raises:
-        FilterError: a required method is missing.
+        FilterError: a required method is missing, or the target is a class.
     """
+    if isinstance(target, type):
+        raise FilterError("a class is no filter: create one, with its arguments", (target.__name__,))
     cls = type(target)
     if hasattr(cls, "__getattr__") or not _METHODS.isdisjoint(_own(target)):
         return _inspect(target, (target, *cls.__mro__))
@@ -92,6 +96,7 @@ def _inspect(target: Any, scopes: Sequence[Any]) -> Capabilities:
     source = {name: next((i for i, each in enumerate(scopes) if name in _own(each)), dynamic) for name in methods}
     base = scopes.index(ExLlamaV2Filter) if ExLlamaV2Filter in scopes else absent
     place = {form: min(source.get(name, absent) for name in names) for form, names in _FORMS.items()}
+    has_background = any(source.get(name, base) != base for name in _BACKGROUND)
     has_masks = "token_mask" in methods and source["token_mask"] <= source.get("fill_bitmask", absent)
     return Capabilities(
         methods=methods,
@@ -99,9 +104,10 @@ def _inspect(target: Any, scopes: Sequence[Any]) -> Capabilities:
         has_masks=has_masks,
         has_matcher=has_masks and source.get("lone_matcher") == source["token_mask"] == source["feed"],
         takes_budget="min_tokens" in methods and _takes_budget(target, "token_mask" if has_masks else "fill_bitmask"),
+        next_takes_budget="min_tokens" in methods and not has_background and _takes_budget(target, "next"),
         can_be_copied=source.get("clone", base) != base
         and all(source["clone"] <= source[name] for name in methods.intersection(_STATEFUL)),
-        has_background=methods.issuperset(_BACKGROUND) and any(source[name] != base for name in _BACKGROUND),
+        has_background=methods.issuperset(_BACKGROUND) and has_background,
         is_third_party=not all(i < dynamic and _is_built_in(scopes[i]) for i in source.values()),
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from constrain.arguments import refused
-from constrain.errors import DeadEnd
+from constrain.errors import DeadEnd, FilterError
 from constrain.filters.constraint import Constraint
 from constrain.filters.masks import TokenMask, intersect
 
@@ -31,11 +31,14 @@ def combine(
 
     Raises:
         ArgumentError: ``filters`` is not a list.
-        FilterError: an object lacks a required method.
+        FilterError: an object lacks a required method, or is given twice.
     """
     from constrain.filters.adapter import adapt
 
     parts = [adapt(each, tokenizer, width, time_limit) for each in filters_of(filters)]
+    for number, part in enumerate(parts):
+        if any(part.filter is other.filter for other in parts[:number]):
+            raise FilterError("is given twice, but follows one sequence, once: give a clone() of it", (part.name,))
     return parts[0] if len(parts) == 1 else Combined(parts, (width + 31) // 32)
 
 

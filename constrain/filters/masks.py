@@ -49,6 +49,11 @@ class RowMask:
     def __init__(self, bits: npt.NDArray[np.int32]) -> None:
         self._bits = bits
 
+    @property
+    def words(self) -> int:
+        """Number of words of the row."""
+        return len(self._bits)
+
     @cached_property
     def id(self) -> bytes:
         return blake2b(self._bits.tobytes(), digest_size=16).digest()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from constrain.arguments import texts_of
 from constrain.engine import compile_choices, compile_regex, grammar_cache
+from constrain.engine.bitmask import unpacked
 from constrain.errors import GrammarError
 from constrain.filters.base import FilterResult
 from constrain.filters.compiled_grammar import ExLlamaV2EngineFilter
@@ -92,15 +93,22 @@ class ExLlamaV2SelectFilter(ExLlamaV2EngineFilter):
         """Return no tokens: the token that completes an option ends the sequence, which forced tokens would not do."""
         return []
 
-    def next(self) -> FilterResult:
+    def next(self, budget: int | None = None) -> FilterResult:
         """Return the tokens that continue an option, and those that complete one.
 
         After a complete option, only end-of-sequence tokens are allowed.
+
+        Args:
+            budget: see :meth:`fill_bitmask`; the end-of-sequence token counts although no option needs it.
+
+        Raises:
+            BudgetError: the budget is less than :meth:`min_tokens`.
         """
         if self.complete:
             return set(self.end_tokens), set(self.end_tokens)
-        allowed, _ = super().next()
-        return allowed, {token_id for token_id in allowed or () if self._completes(token_id)}
+        self.fill_bitmask(self._bits, 0, budget)
+        allowed: list[int] = unpacked(self._bits[0]).tolist()
+        return allowed, {token_id for token_id in allowed if self._completes(token_id)}
 
     def _completes(self, token_id: int) -> bool:
         fork = self.matcher.clone()

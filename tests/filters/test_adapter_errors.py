@@ -111,8 +111,13 @@ WRONG: list[tuple[Any, str]] = [
     (([-1, 4], set()), "token id -1, outside"),
     ((np.array([4, -1]), set()), "token id -1, outside"),
     (({2**61 + 3}, set()), f"token id {2**61 + 3}, outside"),
-    (({2**70}, set()), r"next\(\) raised OverflowError"),
-    (({"yes"}, set()), r"next\(\) raised ValueError"),
+    (({2**70}, set()), f"token id {2**70}, outside"),
+    (({"yes"}, set()), "'yes', which is no token id"),
+    (({10.5}, set()), r"10\.5, which is no token id"),
+    (([True], set()), "True, which is no token id"),
+    (({4}, {WIDTH + 5}), f"token id {WIDTH + 5}, outside the {WIDTH}"),
+    (({4}, ["4"]), "'4', which is no token id"),
+    (({381, 383}, set()), "token id 381, outside the 379 of the tokenizer"),
 ]
 
 
@@ -141,3 +146,50 @@ def test_a_filter_that_allows_nothing_is_a_dead_end(script: Script, begun: Begin
         made.mask()
     assert caught.value.filters == (form,)
     assert made.mask().tokens == [4]
+
+
+class Moody(ExLlamaV2Filter):
+    """Raises where it is asked about itself."""
+
+    def __init__(self, fails: str) -> None:
+        self.fails = fails
+
+    def begin(self, prefix_str: str | None) -> None: ...
+    def feed(self, token: torch.Tensor) -> None: ...
+    def next(self) -> Any:
+        return {4}, set()
+
+    def can_mask_logits(self) -> bool:
+        return self.answer("can_mask_logits")
+
+    def use_background_worker(self) -> bool:
+        return self.answer("use_background_worker")
+
+    def answer(self, question: str) -> bool:
+        if question == self.fails:
+            raise ValueError("do not ask")
+        return False
+
+
+@pytest.mark.parametrize("question", ["can_mask_logits", "use_background_worker"])
+def test_errors_of_questions_are_named(tokenizer: ExLlamaV2Tokenizer, question: str) -> None:
+    with pytest.raises(FilterError, match=rf"Moody: {question}\(\) raised ValueError: do not ask"):
+        adapt(Moody(question), tokenizer, WIDTH)
+
+
+def test_a_class_is_no_filter(tokenizer: ExLlamaV2Tokenizer) -> None:
+    with pytest.raises(FilterError, match="ExLlamaV2RegexFilter: a class is no filter: create one"):
+        adapt(ExLlamaV2RegexFilter, tokenizer, WIDTH)
+
+
+def test_a_method_that_is_gone_is_named(script: Script, begun: Begin) -> None:
+    target = script("Duck")
+    target.clone = lambda: target
+    made = begun(target)
+    made.fork()
+    del target.clone
+    target.__class__ = type("Mute", (), {"begin": lambda *_: None})
+    with pytest.raises(FilterError, match="Duck: feed raised AttributeError"):
+        made.accept(4)
+    with pytest.raises(FilterError, match="Duck: clone raised AttributeError"):
+        made.fork()

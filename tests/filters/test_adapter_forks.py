@@ -66,3 +66,11 @@ def test_a_subclass_that_feeds_in_its_own_way_is_fed(tokenizer: ExLlamaV2Tokeniz
     assert made.matchers is None
     made.accept(int(tokenizer.encode("the")[0, 0]))
     assert made.filter.fed == 1 and made.filter.matcher.accepted_tokens == 1
+
+
+@pytest.mark.parametrize("clone", [None, 5, ExLlamaV2RegexFilter])
+def test_a_clone_that_is_no_filter_is_refused(script: Script, begun: Begin, clone: Any) -> None:
+    target = script("Duck", ([4], []))
+    target.clone = lambda: clone
+    with pytest.raises(FilterError, match=r"Duck: clone\(\) must return a filter, not "):
+        begun(target).fork()

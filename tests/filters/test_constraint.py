@@ -155,9 +155,13 @@ def test_errors_after_a_batch_show_the_text(tokenizer: ExLlamaV2Tokenizer, make:
     assert made.matchers is None  # the filter has more to say than its matcher
 
 
-def test_the_same_filter_twice_is_no_batch(tokenizer: ExLlamaV2Tokenizer) -> None:
-    regex = ExLlamaV2RegexFilter(MODEL, tokenizer, "[a-z]+")
-    assert combine([regex, regex], tokenizer, WIDTH).matchers is None
+def test_the_same_filter_twice_is_refused_and_a_shared_matcher_is_no_batch(tokenizer: ExLlamaV2Tokenizer) -> None:
+    regex, other = (ExLlamaV2RegexFilter(MODEL, tokenizer, "[a-z]+") for _ in range(2))
+    with pytest.raises(FilterError, match=r"ExLlamaV2RegexFilter: is given twice, .*clone\(\)"):
+        combine([regex, other, regex], tokenizer, WIDTH)
+    assert combine([regex, other], tokenizer, WIDTH).matchers is not None
+    other.matcher = regex.matcher
+    assert combine([regex, other], tokenizer, WIDTH).matchers is None
 
 
 def test_healing_takes_no_part_in_a_batch(make: Make) -> None:

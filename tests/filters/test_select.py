@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 import torch
+from filter_parts import Begin, tokens
 
 from constrain import ExLlamaV2Tokenizer
-from constrain.errors import GrammarError
+from constrain.errors import FilterError, GrammarError
 from constrain.filters import ExLlamaV2SelectFilter
 
 EOS = 1
@@ -117,6 +118,36 @@ def test_a_clone_goes_its_own_way(tokenizer: ExLlamaV2Tokenizer) -> None:
     assert (copy.complete, filter_.complete) == (True, False)
     assert copy.options == ["yes", "no"]
     assert pieces_of(tokenizer, filter_)[0] == beginnings(tokenizer, "es")
+
+
+@pytest.mark.parametrize("case_insensitive", [False, True])
+def test_an_option_is_complete_within_the_budget(
+    tokenizer: ExLlamaV2Tokenizer, begun: Begin, case_insensitive: bool
+) -> None:
+    select = made(tokenizer, ["a very long option", "yes"], case_insensitive=case_insensitive)
+    constraint, pieces = begun(select), tokenizer.get_id_to_piece_list()
+
+    def first_letters(budget: int | None) -> set[str]:
+        return {pieces[token][0].lower() for token in tokens(constraint.mask(budget))}
+
+    needed = constraint.min_tokens()
+    assert first_letters(None) == first_letters(40) == {"a", "y"}
+    assert first_letters(needed) == {"y"}
+    with pytest.raises(FilterError, match="BudgetError: a budget of 1 token is too small"):
+        constraint.mask(1)
+
+
+def test_a_subclass_without_budgets_is_not_given_any(tokenizer: ExLlamaV2Tokenizer, begun: Begin) -> None:
+    class Old(ExLlamaV2SelectFilter):
+        def next(self) -> Any:  # type: ignore[override]
+            return super().next()
+
+    class Collected(ExLlamaV2SelectFilter):
+        def get_next(self, mask: bool = False) -> Any:
+            return super().get_next(mask)
+
+    for form in (Old, Collected):
+        assert begun(form(MODEL, tokenizer, ["yes"])).mask(1).count > 0
 
 
 @pytest.mark.parametrize("options", [[], ["a", ""], "yes"])
