@@ -290,6 +290,27 @@ def test_stop_conditions_end_the_text(llm: LLM) -> None:
     assert llm.generate("hello", regex="a{3}b{20}", stop=[token, "zz"]).text == "aaa"
 
 
+def test_what_a_stop_condition_cuts_off_is_incomplete(llm: LLM) -> None:
+    token = llm.tokenizer.single_id("b")
+    assert token is not None
+    for stop in ("b", token):
+        assert not llm.generate("hello", regex="aab", stop=stop).complete
+        assert llm.generate("hello", regex="aab?", stop=stop, settings=biased(llm, "b")).complete
+    assert llm.generate("hello", regex="aab", stop="c").complete
+
+
+def test_text_that_might_have_begun_a_stop_string_is_not_lost(llm: LLM) -> None:
+    result = llm.generate("hello", regex="abc end", stop=["d!"])
+    assert (result.text, result.finish_reason, result.complete) == ("abc end", "stop", True)
+    assert llm.tokenizer.decode(torch.tensor(result.tokens)) == "abc end"
+
+
+@pytest.mark.parametrize("limit", [5, 6])
+def test_a_stop_string_in_the_last_token_ends_the_text(llm: LLM, limit: int) -> None:
+    result = llm.generate("hello", regex="abxyz[cd]*", stop=["xyz"], max_new_tokens=limit)
+    assert (result.text, result.finish_reason) == ("ab", "stop")
+
+
 def test_log_probabilities_are_those_of_the_model(llm: LLM) -> None:
     written = llm.generate("hello", regex="[ab]{4}", logprobs=3, seed=1)
     assert written.logprobs is not None and len(written.logprobs) == len(written.tokens)

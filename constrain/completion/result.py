@@ -39,7 +39,8 @@ class Completion:
         tokens: its token ids, without the end-of-sequence token.
         finish_reason: ``"stop"`` if the model, a constraint or a stop condition ended the output, ``"length"`` if the
             token limit was reached, and ``"repetition"`` if it was reached in a loop: the same token 16 times or more.
-        complete: false if the token limit was reached before the output met a constraint without budget support.
+        complete: false if the output does not meet a constraint: a stop condition has cut it, or the token limit was
+            reached under a constraint without budget support.
         prompt_tokens: number of prompt tokens.
         logprobs: log probabilities of each token, if requested.
         confidence: probability of each token under the constraint, if requested.

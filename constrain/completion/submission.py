@@ -22,7 +22,7 @@ from constrain.generator.hooks import as_hook
 from constrain.generator.settings import Settings
 from constrain.runtime import Handle, Request, Runtime
 from constrain.runtime.detokenizer import Detokenizer
-from constrain.runtime.events import SampledToken
+from constrain.runtime.events import Finish, SampledToken
 from constrain.runtime.sampler.params import UNSHAPED
 from constrain.tokenizer import ExLlamaV2Tokenizer
 
@@ -96,7 +96,7 @@ def submit(
     """
     handle = _submitted(runtime, ids, filters, options, default or Settings(), thinking)
     text = partial(_text, runtime.tokenizer, handle)
-    return Pending(handle, text, lambda: read(_completion(runtime.tokenizer, handle, filters)), options.timeout)
+    return Pending(handle, text, lambda: read(_completion(runtime, handle, filters)), options.timeout)
 
 
 def submit_faithful(
@@ -210,7 +210,7 @@ def end_tokens(runtime: Runtime) -> frozenset[int]:
     return frozenset({runtime.tokenizer.eos_token_id, *listed} - {None})
 
 
-def _completion(tokenizer: ExLlamaV2Tokenizer, handle: Handle, filters: Sequence[Any]) -> Completion:
+def _completion(runtime: Runtime, handle: Handle, filters: Sequence[Any]) -> Completion:
     """Build the completion of a request that has ended."""
     output, sequence = handle.output, handle.sequence
     if output.finish is None:
@@ -218,15 +218,14 @@ def _completion(tokenizer: ExLlamaV2Tokenizer, handle: Handle, filters: Sequence
     num_thoughts = _num_thoughts(handle)
     sampled = output.tokens[num_thoughts:]
     tokens = [token.id for token in sampled]
-    is_cut = output.finish.reason == "max_new_tokens"
-    constraints = [each for each in filters if isinstance(each, ExLlamaV2EngineFilter)]
+    text = _text(runtime.tokenizer, handle)
     confidence = [token.confidence for token in sampled if token.confidence is not None]
     request, prompt = sequence.request, sequence.rows[0]
     return Completion(
-        _text(tokenizer, handle),
+        text,
         tokens,
         finish_reason(output.finish.reason, tokens),
-        not is_cut or all(each.matcher.is_accepting() for each in constraints),
+        _is_complete(output.finish, text, filters, end_tokens(runtime), request.decode_special_tokens),
         prompt.prompt_length,
         _logprobs(request, sampled),
         confidence if request.return_confidence else None,
@@ -234,6 +233,16 @@ def _completion(tokenizer: ExLlamaV2Tokenizer, handle: Handle, filters: Sequence
         thinking_tokens=num_thoughts,
         context=prompt.tokens()[: prompt.prompt_length + num_thoughts] if request.return_confidence else [],
     )
+
+
+def _is_complete(finish: Finish, text: str, filters: Sequence[Any], ends: frozenset[int], special_tokens: bool) -> bool:
+    """Return whether an output meets the constraints of the engine, although a limit or a stop condition has cut it."""
+    constraints = [each for each in filters if isinstance(each, ExLlamaV2EngineFilter)]
+    if finish.reason == "max_new_tokens":
+        return all(each.matcher.is_accepting() for each in constraints)
+    if finish.reason == "stop_string" or (finish.reason == "stop_token" and finish.trigger not in ends):
+        return all(each.grammar.accepts(text, special_tokens=special_tokens) for each in constraints)
+    return True
 
 
 def _faithful_completions(handle: Handle) -> list[Completion]:

@@ -9,19 +9,19 @@ from typing import Any
 
 import torch
 
-from constrain.arguments import check_count
+from constrain.arguments import check_count, check_type, refused, texts_of
 from constrain.errors import GenerationError
 from constrain.filters import combine
 from constrain.filters.combined import filters_of
-from constrain.generator.arguments import key_of, split_stop_conditions
+from constrain.generator.arguments import key_of, names_of, split_stop_conditions, warn_of_misspelt
 from constrain.generator.hooks import as_hook
-from constrain.generator.prompt import check_ids, embeddings_of
+from constrain.generator.prompt import embeddings_of, ids_of
 from constrain.generator.results import end_keys, piece_keys, token_ids
 from constrain.generator.settings import Settings, check_settings
 from constrain.model import ExLlamaV2Lora, ExLlamaV2MMEmbedding
 from constrain.runtime import Request, SequenceState
 from constrain.runtime.cached_tokens import CachedTokens
-from constrain.runtime.events import Update
+from constrain.runtime.events import Finish, Update
 from constrain.tokenizer import ExLlamaV2Tokenizer
 
 
@@ -29,10 +29,10 @@ class ExLlamaV2DynamicJob:
     """A request to a dynamic generator; it can be enqueued only once.
 
     Args:
-        input_ids: the prompt, int64 of shape (1, n). A list of two, with the condition and without it, for
+        input_ids: the prompt, integers of shape (1, n). A list of two, with the condition and without it, for
             classifier-free guidance, which also needs ``cfg_scale`` in the settings.
         max_new_tokens: maximum number of output tokens.
-        min_new_tokens: no stop condition ends the output before this number of tokens.
+        min_new_tokens: no stop condition ends the output before this number of tokens, at most ``max_new_tokens``.
         max_skips: most later jobs that may start first while this one does not fit the cache; ``None``: no limit.
         gen_settings: sampling settings, re-read at every step; by default ``Settings()``.
         seed: makes sampling reproducible, regardless of other requests in the batch.
@@ -52,9 +52,11 @@ class ExLlamaV2DynamicJob:
         trigger: a string: the output is unconstrained until it occurs, and the filters apply to the text after it.
         complete_within_budget: mask out tokens after which a JSON Schema, regular expression or grammar could not
             be completed within ``max_new_tokens``.
-        kwargs: ignored, for compatibility.
+        kwargs: ignored, for compatibility; a name that is similar to one of the above causes a warning.
 
     Attributes:
+        filters: the constraints on the output.
+        last_result: the result with ``eos``; ``None`` before.
         full_completion: output released so far.
         serial_number: serial number within its generator; ``None`` before ``enqueue``.
         identifier, gen_settings, max_new_tokens, min_new_tokens, max_skips: as given.
@@ -93,25 +95,25 @@ class ExLlamaV2DynamicJob:
         complete_within_budget: bool = True,
         **kwargs: Any,
     ) -> None:
+        warn_of_misspelt(kwargs, names_of(ExLlamaV2DynamicJob.__init__))
         prompts = _prompts_of(input_ids)
         check_count("max_new_tokens", max_new_tokens, 1)
+        check_count("min_new_tokens", min_new_tokens, 0, max_new_tokens)
         if max_skips is not None:
             check_count("max_skips", max_skips)
         self.gen_settings = Settings() if gen_settings is None else gen_settings
         check_settings(self.gen_settings)
-        if (self.gen_settings.cfg_scale is not None) != (len(prompts) == 2) or len(prompts) > 2:
-            raise GenerationError(
-                f"guidance takes two prompts and cfg_scale, not {len(prompts)} and {self.gen_settings.cfg_scale}"
-            )
+        _check_guidance(self.gen_settings, len(prompts))
         self.max_new_tokens, self.min_new_tokens, self.max_skips = max_new_tokens, min_new_tokens, max_skips
         self.identifier = identifier
         self._rows = [CachedTokens(ids) for ids in prompts]
         stop_tokens, stop_strings = split_stop_conditions(stop_conditions)
         self.serial_number: int | None = None
         self.full_completion = ""
+        self.last_result: dict[str, Any] | None = None
         self.is_finished = False
         self.return_probs = return_probs
-        self._filters = filters_of(filters)
+        self.filters = filters_of(filters)
         self._sequence: SequenceState | None = None
         self._options: dict[str, Any] = {
             "seed": key_of(seed),
@@ -119,13 +121,13 @@ class ExLlamaV2DynamicJob:
             "stop_tokens": stop_tokens,
             "stop_strings": stop_strings,
             "embeddings": embeddings_of(embeddings),
-            "banned_strings": () if banned_strings is None else banned_strings,
+            "banned_strings": _banned(banned_strings),
             "decode_special_tokens": decode_special_tokens,
             "return_top_tokens": return_top_tokens,
             "return_logits": return_logits,
             "prefer_eos": filter_prefer_eos,
             "within_budget": complete_within_budget,
-            "trigger": trigger if self._filters else None,
+            "trigger": trigger if self.filters else None,
         }
 
     @property
@@ -182,20 +184,23 @@ class ExLlamaV2DynamicJob:
             fields: fields of the request that differ.
 
         Raises:
-            ArgumentError: ``return_top_tokens`` exceeds the vocabulary size.
+            ArgumentError: ``return_top_tokens`` exceeds the vocabulary size, or a stop condition is no id of the model.
             GenerationError: the job was enqueued before, or the shape of the bias differs from that of the logits.
             FilterError: an entry of ``filters`` is not a filter.
         """
         if self._sequence is not None:
             raise GenerationError("a job can be enqueued only once")
         check_count("return_top_tokens", self._options["return_top_tokens"], maximum=tokenizer.get_vocab_size())
+        for token in self._options["stop_tokens"]:
+            check_count("the id of a stop condition", token, 0, width - 1)
         request = Request(
             prompt=[row.input_ids.torch() for row in self._rows],
             sampling=self.gen_settings.params(tokenizer, width),
-            constraint=combine(self._filters, tokenizer, width, time_limit) if self._filters else None,
+            constraint=combine(self.filters, tokenizer, width, time_limit) if self.filters else None,
             max_new_tokens=self.max_new_tokens,
             min_new_tokens=self.min_new_tokens,
             early_stop_strings=self.early_stop_strings,
+            drop_held_text=not self.filters,  # what a constraint has made complete stays so
             raw_logits=self.raw_logits,
             hook=as_hook(self.gen_settings),
             loras=tuple(loras),
@@ -209,8 +214,14 @@ class ExLlamaV2DynamicJob:
         self._sequence, self.serial_number = sequence, sequence.serial
 
     def refresh(self, tokenizer: ExLlamaV2Tokenizer, width: int) -> None:
-        """Update the sampling parameters of the sequence from the current settings; Mirostat state is preserved."""
+        """Update the sampling parameters of the sequence from the current settings; Mirostat state is preserved.
+
+        Raises:
+            ArgumentError, GenerationError: the settings have become invalid.
+        """
         sequence = self.sequence
+        check_type("gen_settings", self.gen_settings, Settings, "ExLlamaV2Sampler.Settings")
+        _check_guidance(self.gen_settings, len(self._rows))
         sequence.sampling = self.gen_settings.params(tokenizer, width)
         if sequence.sampling.mirostat is None:
             sequence.mu = None
@@ -242,7 +253,12 @@ class ExLlamaV2DynamicJob:
             if drafting:
                 result["accepted_draft_tokens"] = self.accepted_draft_tokens
                 result["rejected_draft_tokens"] = self.rejected_draft_tokens
+            self.last_result = result
         return result
+
+    def failed(self, error: Exception, tokenizer: ExLlamaV2Tokenizer, drafting: bool) -> dict[str, Any]:
+        """Build the result of a job that an error has ended, between two tokens."""
+        return self.report(Update(finish=Finish("error", error=error)), token_ids([]), None, tokenizer, drafting)
 
     def _summary(self) -> dict[str, Any]:
         rows, times = self.sequence.rows, self.sequence.times
@@ -266,8 +282,22 @@ def _prompts_of(input_ids: Any) -> list[torch.Tensor]:
     prompts: list[Any] = list(input_ids) if isinstance(input_ids, (list, tuple)) else [input_ids]
     if not prompts or any(isinstance(ids, torch.Tensor) and ids.numel() == 0 for ids in prompts):
         raise GenerationError("Input IDs cannot be empty.")
-    for ids in prompts:
-        check_ids(ids)
+    found = [ids_of(ids) for ids in prompts]
+    for ids in found:
         if ids.shape[0] != 1:
             raise GenerationError(f"Input IDs must have shape (1, n), not {tuple(ids.shape)}")
-    return prompts
+    return found
+
+
+def _check_guidance(settings: Settings, num_prompts: int) -> None:
+    """Raise :class:`GenerationError` unless there are two prompts with, or one without ``cfg_scale``."""
+    if (settings.cfg_scale is not None) != (num_prompts == 2) or num_prompts > 2:
+        raise GenerationError(f"guidance takes two prompts and cfg_scale, not {num_prompts} and {settings.cfg_scale}")
+
+
+def _banned(strings: Sequence[str] | None) -> list[str]:
+    """Return banned strings as a list; an empty one, which occurs in every text, is refused."""
+    banned = [] if strings is None else texts_of("banned_strings", strings)
+    if "" in banned:
+        raise refused("banned_strings", banned, "texts that are not empty")
+    return banned

@@ -41,6 +41,7 @@ class SequenceConstraint:
         self._pending: PendingMask | None = None
         self._prefetched: int | None = None
         self._cached: tuple[TokenMask | None] | None = None
+        self._failure: FilterError | None = None
         self._fruitless = 0
 
     @property
@@ -114,14 +115,24 @@ class SequenceConstraint:
         """
         if self.active is None:
             return None
-        if self._pending is not None:
-            pending, self._pending = self._pending, None
-            self._cached = (pending.result(budget),)
-        elif self._cached is None:
-            self._cached = (self.active.mask(budget),)
-        (mask,) = self._cached
+        mask = self._mask(self.active, budget)
         self.ends = self.active.end_tokens if mask is not None else ()
         return only_end(mask, self._eos)
+
+    def _mask(self, active: Constraint, budget: int | None) -> TokenMask | None:
+        """Return the next mask; an error stays, as the constraint may have missed a token."""
+        if self._failure is not None:
+            raise self._failure
+        try:
+            if self._pending is not None:
+                pending, self._pending = self._pending, None
+                self._cached = (pending.result(budget),)
+            elif self._cached is None:
+                self._cached = (active.mask(budget),)
+        except FilterError as error:
+            self._failure = error
+            raise
+        return self._cached[0]
 
     def fork(self, budget: int | None) -> SequenceConstraint:
         """Return an independent copy in the same state.
@@ -186,6 +197,7 @@ class SequenceConstraint:
 
     def _reset(self, active: Constraint | None) -> None:
         self._forget()
+        self._failure = None
         self.active, self.ends, self._ends_after = active, (), []
 
     def _forget(self) -> None:
@@ -193,5 +205,7 @@ class SequenceConstraint:
         pending, self._pending = self._pending, None
         self._prefetched, self._cached = None, None
         if pending is not None:
-            with suppress(FilterError):  # the filter raises the same error when it is used again
+            try:
                 pending.result(None)
+            except FilterError as error:
+                self._failure = error

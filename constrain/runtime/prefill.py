@@ -1,8 +1,8 @@
-"""Prefill: prompts go through the model in chunks, several of them per forward pass."""
+"""Prefill: prompts go through the model in chunks, several of them per forward pass (chunked prefill)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias
 
 from constrain.runtime.cached_tokens import CachedTokens
@@ -16,64 +16,76 @@ _Chunk: TypeAlias = tuple[SequenceState, CachedTokens, BatchRow]
 
 
 class Prefill:
-    """Computes prompts.
+    """Computes prompts, one forward pass per step, so that other sequences get their tokens in between.
 
     Args:
         runner: runs the forward passes.
-        max_chunk_size: maximum number of prompt tokens in a pass, and of a sequence in a step.
+        max_chunk_size: maximum number of prompt tokens in a pass.
     """
 
     def __init__(self, runner: ModelRunner, max_chunk_size: int) -> None:
         self._runner, self._max_chunk_size = runner, max_chunk_size
+        self._num_steps = 0
 
     def step(self, sequences: Sequence[SequenceState], proposer: Proposer | None) -> list[SequenceState]:
-        """Compute a chunk of each prompt, also in the proposer of draft tokens.
+        """Compute chunks of prompts, also in the proposer of draft tokens.
+
+        The prompts that are nearest to their ends come first, so that short ones need not wait for long ones. Every
+        other step begins with the sequence that has waited longest, so that none starves.
+
+        Args:
+            sequences: those whose prompts are not cached, in the order in which they started.
+            proposer: source of draft tokens.
 
         Returns:
             The sequences that got on, through this or through the pages of others.
         """
-        waiting = [(sequence, row) for sequence in sequences for row in sequence.rows]
-        limits = dict.fromkeys(sequences, self._max_chunk_size)
-        computed: set[SequenceState] = set()
-        while waiting:
-            batch, waiting = self._chunks(waiting, limits)
-            if not batch:
-                break
+        self._num_steps += 1
+        order = sorted(sequences, key=_remaining)
+        if self._num_steps % 2:
+            order = [*sequences[:1], *(each for each in order if each is not sequences[0])]
+        batch = self._chunks([(sequence, row) for sequence in order for row in sequence.rows])
+        if batch:
             first = batch[0][0].request
             self._runner.prefill([chunk for _, _, chunk in batch], first.loras, first.embeddings)
             _prefill_drafts(batch, proposer)
-            for sequence, row, chunk in batch:
-                row.computed(chunk.end, chunk.end)
-                row.skip_cached()
-                limits[sequence] -= len(chunk.ids)
-                computed.add(sequence)
+        for _, row, chunk in batch:
+            row.computed(chunk.end, chunk.end)
+            row.skip_cached()
+        computed = {sequence for sequence, _, _ in batch}
         return [each for each in sequences if each in computed or any(row.copied for row in each.rows)]
 
-    def _chunks(
-        self, waiting: Sequence[tuple[SequenceState, CachedTokens]], limits: Mapping[SequenceState, int]
-    ) -> tuple[list[_Chunk], list[tuple[SequenceState, CachedTokens]]]:
-        """Return the prompt chunks of the next pass, and the rows that have to wait for a later one.
+    def _chunks(self, waiting: Sequence[tuple[SequenceState, CachedTokens]]) -> list[_Chunk]:
+        """Return the prompt chunks of the next pass.
 
-        Sequences with a common prefix share pages: the tokens that one computes, the others skip in a later pass.
+        Sequences with a common prefix share pages: the tokens that one computes, the others skip in a later step.
         """
         batch: list[_Chunk] = []
-        later: list[tuple[SequenceState, CachedTokens]] = []
         written: set[int] = set()
         room = self._max_chunk_size
         for sequence, row in waiting:
             row.skip_cached()
-            chunk = row.prompt_chunk(limits[sequence])
-            if chunk is None:
+            chunk = row.prompt_chunk(room) if room > 0 else None
+            if chunk is None or (batch and not self._fits(batch[0][0], sequence, row, chunk, room)):
                 continue
             pages = chunk.pages(self._runner.page_size)
-            fits = not batch or (len(chunk.ids) <= room and _share_passes(batch[0][0], sequence))
-            if not fits or not written.isdisjoint(pages):
-                later.append((sequence, row))
-                continue
-            batch.append((sequence, row, chunk))
-            written.update(pages)
-            room -= len(chunk.ids)
-        return batch, later
+            if written.isdisjoint(pages):
+                batch.append((sequence, row, chunk))
+                written.update(pages)
+                room -= len(chunk.ids)
+        return batch
+
+    def _fits(
+        self, first: SequenceState, sequence: SequenceState, row: CachedTokens, chunk: BatchRow, room: int
+    ) -> bool:
+        """Return whether a chunk may join a pass with others: it must end with a page or with the prompt."""
+        is_whole = chunk.end == row.prompt_end or chunk.end % self._runner.page_size == 0
+        return is_whole and len(chunk.ids) <= room and _share_passes(first, sequence)
+
+
+def _remaining(sequence: SequenceState) -> int:
+    """Return the number of prompt tokens that are still to be computed."""
+    return sum(row.prompt_end - row.position for row in sequence.rows)
 
 
 def _share_passes(one: SequenceState, other: SequenceState) -> bool:

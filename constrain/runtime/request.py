@@ -32,6 +32,8 @@ class Request:
         min_new_tokens: number of tokens before which stop tokens are excluded.
         stop_tokens, stop_strings: tokens and strings that end the sequence.
         early_stop_strings: whether stop strings end it before ``min_new_tokens`` too.
+        drop_held_text: at a stop token, drop text that is held since a stop or banned string may have begun in it, and
+            do not look for stop strings in the last token that is allowed, as exllamav2's dynamic generator does.
         stop_before_hook: whether a sampled stop token ends the sequence before the hook sees it.
         banned_strings: strings that must not occur in the output, ignoring case; empty ones are ignored.
         decode_special_tokens: show special tokens in the output.
@@ -71,6 +73,7 @@ class Request:
     stop_tokens: frozenset[int] = frozenset()
     stop_strings: Sequence[str] = ()
     early_stop_strings: bool = False
+    drop_held_text: bool = False
     stop_before_hook: bool = False
     banned_strings: Sequence[str] = ()
     decode_special_tokens: bool = False

@@ -48,6 +48,8 @@ _log = logging.getLogger(__name__)
 
 #: Maximum length of a digest key.
 _MAX_ROOT_BYTES = 64
+#: Default number of prompt tokens of a forward pass on a CPU, where a pass takes seconds.
+_CPU_CHUNK = 512
 #: Seconds between checks: of a thread that waits while another steps, and of a stepping thread that lets others in.
 _WAIT_INTERVAL, _POLL_INTERVAL = 0.05, 5e-5
 
@@ -103,8 +105,9 @@ class Runtime:
             page_size: positions per page, a divisor of the row length of the cache; by default 256, or less if that is
                 no divisor.
             max_batch_size: see the attributes.
-            max_chunk_size: maximum number of prompt tokens that are computed between two tokens of other sequences; by
-                default as many as fit in a forward pass of the model.
+            max_chunk_size: maximum number of prompt tokens that are computed between two tokens of other sequences, and
+                before a request can be cancelled or times out; by default as many as fit in a forward pass of the
+                model, on a CPU at most 512.
             max_seq_len: maximum sequence length, at most the model's, which is the default.
             proposer: source of draft tokens for speculative decoding.
             jump_forward: run text that a constraint forces through the model in one forward pass.
@@ -126,7 +129,10 @@ class Runtime:
             BatchSampler(self.runner, min(tokenizer.get_vocab_size(), model.config.padded_vocab_size)),
             native_workers() if use_background else None,
         )
-        self._prefill = Prefill(self.runner, max_chunk_size or max(size, model.config.max_input_len // size * size))
+        longest_pass = model.config.max_input_len
+        if not self.runner.is_asynchronous:
+            longest_pass = min(longest_pass, _CPU_CHUNK)
+        self._prefill = Prefill(self.runner, max_chunk_size or max(size, longest_pass // size * size))
         self._particles = Particles(self.allocator)
         self.num_steps = self._num_added = 0
         self._stepped_in: int | None = None  # id of a process

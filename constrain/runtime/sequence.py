@@ -10,18 +10,21 @@ from typing import Any
 import torch
 
 from constrain.engine.bitmask import packed
-from constrain.errors import ConstrainError, DeadEnd, FilterError, NoTokenLeft
+from constrain.errors import ConstrainError, DeadEnd, FilterError, GenerationError, NoTokenLeft
 from constrain.filters.masks import RowMask, TokenMask, exclude, intersect
 from constrain.runtime.cached_tokens import CachedTokens
 from constrain.runtime.constraints import SequenceConstraint
 from constrain.runtime.detokenizer import Detokenizer
 from constrain.runtime.events import Finish, Piece, SampledToken, Update
 from constrain.runtime.mask_batch import MaskBatch
-from constrain.runtime.request import Request
+from constrain.runtime.request import PostSamplingHook, Request
 from constrain.runtime.smc.lineage import Lineage
 from constrain.runtime.stop_strings import Banned, Stop, StopStringMatcher
 from constrain.runtime.trigger import Trigger
 from constrain.tokenizer import ExLlamaV2Tokenizer
+
+#: Number of times that tokens are taken back to find an output without banned strings.
+_MAX_RETRIES = 256
 
 
 class SequenceState:
@@ -77,6 +80,7 @@ class SequenceState:
         self._start = len(self)
         self._prefix = "" if self._prefix_token is None else tokenizer.get_id_to_piece_list()[self._prefix_token]
         self._forbidden: dict[int, set[int]] = {}
+        self._num_retries: int | None = None  # of the search for other ends of banned strings, once it has begun
         detokenizer = Detokenizer(tokenizer, request.decode_special_tokens)
         self._held = StopStringMatcher(detokenizer, request.stop_strings, request.banned_strings)
         trigger = None if request.trigger is None else Trigger(request.trigger, tokenizer)
@@ -263,16 +267,31 @@ class SequenceState:
         completes = sampled.id in self.constraint.ends
         stops = sampled.id in request.stop_tokens
         if request.hook is not None and not (stops and request.stop_before_hook):
-            logits, sampled.final_logits = sampled.final_logits, None
-            assert logits is not None
-            sampled.id, accepts = request.hook(sampled.id, sampled.prob, logits, sampled.top)
+            accepts = self._run_hook(request.hook, sampled)
             stops = not request.stop_before_hook and sampled.id in request.stop_tokens
         self.is_complete = completes or stops
+        if self._num_retries is not None and sampled.id in self._forbidden.get(len(self), ()):
+            return self._rewind(len(self._held.tokens))  # no other token is left here
         if self.lineage is not None and sampled.confidence is not None:
             self.join(self.lineage.after(sampled.id, sampled.confidence))
         if not self.constraint.may_follow(sampled.id):
             return self._reject(sampled.id)
         return self._append(sampled, completes, stops, accepts)
+
+    def _run_hook(self, hook: PostSamplingHook, sampled: SampledToken) -> bool:
+        """Let a hook replace a token; return whether the constraint accepts the token."""
+        logits, sampled.final_logits = sampled.final_logits, None
+        assert logits is not None
+        try:
+            token, accepts = hook(sampled.id, sampled.prob, logits, sampled.top)
+        except Exception as error:
+            raise GenerationError(f"a post-sampling hook raised {type(error).__name__}: {error}") from error
+        if not 0 <= token < self._width:
+            raise GenerationError(
+                f"a post-sampling hook chose token {token}, but there are ids from 0 to {self._width - 1}"
+            )
+        sampled.id = token
+        return accepts
 
     def _append(self, sampled: SampledToken, completes: bool, stops: bool, accepts: bool) -> Update:
         """Append a token, which may complete the constraint, or be a stop token.
@@ -296,10 +315,16 @@ class SequenceState:
             if text is not None:
                 self._forbidden.clear()
                 return Update(Piece(text, [sampled]), finish=self._complete(completes))
+        if stops and not healed:
+            return self._stop(sampled)
         self._held.push(sampled, len(self._prefix) if healed else 0)
-        if healed:
-            return self._release_healed(completes)
-        return Update(finish=self._finished("stop_token", sampled.id)) if stops else self._match_strings(completes)
+        return self._release_healed(completes) if healed else self._match_strings(completes)
+
+    def _stop(self, sampled: SampledToken) -> Update:
+        """Return the update of a stop token: no string can go on in the held text, so it belongs to the output."""
+        released = Piece() if self.request.drop_held_text else self._held.release()
+        self._held.push(sampled)
+        return Update(released, finish=self._finished("stop_token", sampled.id))
 
     def _reject(self, token: int) -> Update:
         """Forbid a token at this position, and sample again."""
@@ -321,11 +346,11 @@ class SequenceState:
         request = self.request
         stops = request.early_stop_strings or self.new_tokens >= request.min_new_tokens
         finish = self._complete(completes)
-        full = finish is not None and finish.reason == "max_new_tokens"
-        found = self._held.match(stops and not full)
+        full = self.remaining <= 0
+        found = self._held.match(stops and not (full and request.drop_held_text))
         if isinstance(found, Banned):
             return self._rewind(found.kept)
-        if finish is not None:
+        if finish is not None and not (full and isinstance(found, Stop)):
             return Update(self._held.release(), finish=finish)
         if isinstance(found, Stop):
             held = self._held.release()
@@ -343,7 +368,16 @@ class SequenceState:
         return Finish("end_filter") if completes else None
 
     def _rewind(self, kept: int) -> Update:
-        """Remove a banned string, and forbid the token in which it begins at its position."""
+        """Remove a banned string, and forbid the token in which it begins at its position.
+
+        Where the constraint allows no other token there, the last token of the string is forbidden instead, then the
+        one before it where no other is allowed, and so on (depth-first search).
+        """
+        if self._num_retries is not None:
+            kept = len(self._held.tokens) - 1
+            self._num_retries += 1
+        if kept < 0 or (self._num_retries or 0) > _MAX_RETRIES:
+            raise self._only_banned()
         suppressed = self._held.rewind(kept)
         position = len(self) - len(suppressed.tokens)
         self._truncate(len(suppressed.tokens))
@@ -354,11 +388,18 @@ class SequenceState:
         forbidden, first = self._forbidden.setdefault(position, set()), suppressed.tokens[0].id
         prefix = self._prefix if self.request.constrain_healing else ""
         self.constraint.restart(prefix, self.rows[0].tokens(self._start))
-        if first in forbidden:
-            error = NoTokenLeft(f"every token that may come next leads to a banned string: {suppressed.text!r}")
-            return Update(suppressed=suppressed, finish=self._finished("dead_end", error=error))
-        forbidden.add(first)
+        if first not in forbidden or self._num_retries is not None:
+            forbidden.add(first)
+        elif self.request.constraint is not None:
+            forbidden.clear()
+            self._num_retries = 0
+        else:
+            return Update(suppressed=suppressed, finish=self._finished("dead_end", error=self._only_banned()))
         return Update(suppressed=suppressed)
+
+    def _only_banned(self) -> NoTokenLeft:
+        strings = ", ".join(map(repr, self.request.banned_strings))
+        return NoTokenLeft(f"every token that may come next leads to a banned string ({strings})")
 
     def _finished(self, reason: str, trigger: int | str | None = None, error: Exception | None = None) -> Finish:
         return Finish(reason, trigger, error, self._held.release())

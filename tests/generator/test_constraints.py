@@ -338,6 +338,66 @@ def test_banned_strings_take_triggers_back(make: Make) -> None:
         assert written[written.index("he") + 2 :][:2].isdigit()
 
 
+def test_a_constraint_is_complete_although_a_banned_string_may_have_begun(make: Make) -> None:
+    assert text(make(), filters=[regex(make(), "yes hello")], stop_conditions=[EOS, "loy"]) == "yes hello"
+
+
+def test_a_banned_string_ends_otherwise_where_it_has_to_begin(make: Make) -> None:
+    """All that the constraint allows begins like the banned string."""
+    generator = make()
+    written = text(
+        generator, filters=[regex(generator, "he(llo|y|n) [0-9]{2}")], banned_strings=["hello", "hey", "n 1"]
+    )
+    assert re.fullmatch("hen [02-9][0-9]", written)
+    results = [
+        r
+        for r in _all_results(generator, filters=[regex(generator, "he(llo|y)")], banned_strings=["hello", "hey"])
+        if r["eos"]
+    ]
+    assert results[0]["eos_reason"] == "dead_end" and "'hello', 'hey'" in str(results[0]["exception"])
+
+
+def _all_results(generator: ExLlamaV2DynamicGenerator, **options: Any) -> list[dict[str, Any]]:
+    job = ExLlamaV2DynamicJob(generator.tokenizer.encode(PROMPT), 60, gen_settings=GREEDY, **options)
+    generator.enqueue(job)
+    results = []
+    while generator.num_remaining_jobs():
+        results += generator.iterate()
+    return results
+
+
+class Forgetful(ExLlamaV2Filter):
+    """Allows digits in order; one ``feed`` fails."""
+
+    def __init__(self, generator: ExLlamaV2DynamicGenerator, background: bool) -> None:
+        super().__init__(generator.model, generator.tokenizer)
+        self.digits = [generator.tokenizer.get_id_to_piece_list().index(str(digit)) for digit in range(10)]
+        self.background, self.num_fed, self.seen = background, 0, 0
+
+    def use_background_worker(self) -> bool:
+        return self.background
+
+    def begin(self, prefix_str: str | None) -> None:
+        self.num_fed = self.seen = 0
+
+    def feed(self, token: torch.Tensor) -> None:
+        self.num_fed += 1
+        if self.num_fed == 2:
+            raise RuntimeError("a lookup failed")
+        self.seen += 1
+
+    def next(self) -> Any:
+        return {self.digits[self.seen]}, set()
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_a_filter_that_has_missed_a_token_is_not_asked_again(make: Make, background: bool) -> None:
+    generator = make()
+    end = _all_results(generator, filters=[Forgetful(generator, background)])[-1]
+    assert end["eos_reason"] == "filter_error" and "a lookup failed" in str(end["exception"])
+    assert end["full_completion"] in ("0", "01")
+
+
 # Guesses
 
 

@@ -398,13 +398,13 @@ def test_long_prompts_go_through_in_parts(make: Make) -> None:
     job = ExLlamaV2DynamicJob(ids(1, 700), 4, gen_settings=GREEDY)
     running = ExLlamaV2DynamicJob(ids(2, 5), 9, gen_settings=GREEDY)
     generator.enqueue([running, job])
-    calls = [generator.iterate() for _ in range(3)]
+    calls = [generator.iterate() for _ in range(4)]
     progress = [
         [(r["curr_progress"], r["max_progress"]) for r in c if r["job"] is job and "curr_progress" in r] for c in calls
     ]
-    assert progress == [[(256, 699)], [(512, 699)], [(699, 699)]]
-    assert [sum(r["job"] is job and r["stage"] == "streaming" for r in call) for call in calls] == [0, 0, 1]
-    assert [sum(r["job"] is running and r["stage"] == "streaming" for r in call) for call in calls] == [1, 1, 1]
+    assert progress == [[], [(256, 699)], [(512, 699)], [(699, 699)]], "no chunk ends within a page"
+    assert [sum(r["job"] is job and r["stage"] == "streaming" for r in call) for call in calls] == [0, 0, 0, 1]
+    assert [sum(r["job"] is running and r["stage"] == "streaming" for r in call) for call in calls] == [1, 1, 1, 1]
     assert streamed([r for c in calls for r in c] + run(generator), job) == reference(generator, ids(1, 700), 4)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from constrain.errors import ArgumentError, BudgetError, GenerationError
 from constrain.filters import ExLlamaV2RegexFilter, combine
 from constrain.generator import ExLlamaV2DynamicJob, ExLlamaV2Sampler
 from constrain.runtime import Request, Runtime, SamplingParams
+from constrain.runtime.forward_batch import BatchRow
 from constrain.runtime.sampler.params import TokenBias
 
 GREEDY = SamplingParams()
@@ -66,6 +68,43 @@ def test_a_hook_waits_for_its_own_sequence_alone(make: Make) -> None:
         counts.append((plain.sequence.new_tokens, hooked.sequence.new_tokens))
     assert counts[:4] == [(0, 0), (1, 1), (2, 1), (3, 2)]
     assert plain.output.text == hooked.output.text and len(calls) == 8
+
+
+@pytest.mark.parametrize("chosen", [None, 384, -1])
+def test_an_error_of_a_hook_ends_its_own_sequence(make: Make, chosen: int | None) -> None:
+    """A hook that raises, or that chooses a token that does not exist."""
+
+    def hook(token: int, *_: object) -> tuple[int, bool]:
+        if chosen is None:
+            raise ValueError("no luck")
+        return chosen, True
+
+    runtime = make()
+    hooked, plain = runtime.submit(asked(8, hook=hook)), runtime.submit(asked(8))
+    with pytest.raises(GenerationError, match="no luck" if chosen is None else f"token {chosen}"):
+        hooked.result()
+    assert len(plain.result().tokens) == 8
+
+
+def test_short_prompts_do_not_wait_for_long_ones(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step computes one chunk of prompts, so that others get their tokens, and can be cancelled, in between."""
+    runtime = make(16 * 256, max_chunk_size=256)
+    passes: list[int] = []
+    prefill = runtime.runner.prefill
+
+    def counted(rows: Sequence[BatchRow], *rest: Any) -> None:
+        passes.append(sum(len(row.ids) for row in rows))
+        prefill(rows, *rest)
+
+    monkeypatch.setattr(runtime.runner, "prefill", counted)
+    long = [runtime.submit(asked(2, (5, n, *range(3, 300), *range(3, 300)))) for n in (6, 7)]
+    short = runtime.submit(asked(2, (8, 9, 10)))
+    for _ in range(2):
+        runtime.step()
+    assert short.sequence.new_tokens and not any(each.sequence.is_prefilled for each in long)
+    long[1].cancel()
+    assert long[0].result().text == make(16 * 256).submit(long[0].sequence.request).result().text
+    assert len(passes) == 4 and max(passes) == 256, "what was cancelled was not computed any further"
 
 
 def test_higher_priorities_start_first(make: Make) -> None:

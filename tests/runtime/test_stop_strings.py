@@ -38,7 +38,9 @@ def ranking(seed: int, tokens: list[int]) -> list[int]:
     return order
 
 
-def decode(seed: int, stop: list[str], banned: list[str], limit: int, minimum: int) -> tuple[str, str, list[str]]:
+def decode(
+    seed: int, stop: list[str], banned: list[str], limit: int, minimum: int, drop: bool = False
+) -> tuple[str, str, list[str]]:
     """Return the released text, the finish reason, and the text released in each step."""
     request = Request(
         prompt=[torch.tensor([[10]])],
@@ -47,6 +49,7 @@ def decode(seed: int, stop: list[str], banned: list[str], limit: int, minimum: i
         min_new_tokens=minimum,
         stop_strings=stop,
         banned_strings=banned,
+        drop_held_text=drop,
     )
     sequence = SequenceState(request, limit, Letters(), 32, 0)  # type: ignore[arg-type]
     released = []
@@ -58,7 +61,9 @@ def decode(seed: int, stop: list[str], banned: list[str], limit: int, minimum: i
     return "".join(released), sequence.finish.reason, released
 
 
-def state(seed: int, stop: list[str], banned: list[str], limit: int, minimum: int) -> tuple[str, str]:
+def state(
+    seed: int, stop: list[str], banned: list[str], limit: int, minimum: int, drop: bool = False
+) -> tuple[str, str]:
     """Return the text and the finish reason found by searching the whole text after each token."""
     tokens: list[int] = []
     forbidden: dict[int, set[int]] = {}
@@ -70,7 +75,7 @@ def state(seed: int, stop: list[str], banned: list[str], limit: int, minimum: in
         text, full = "".join(PIECES[t] for t in tokens), len(tokens) >= limit
         seen = len("".join(PIECES[t] for t in tokens[: minimum - 1])) if minimum else 0
         ends = [place for string in stop if len(tokens) >= minimum and (place := text.find(string, seen)) >= 0]
-        end = None if full or not ends else min(ends)
+        end = None if (full and drop) or not ends else min(ends)
         starts = [place for string in banned if (place := text[:end].lower().find(string.lower())) >= 0]
         if starts:
             first = next(
@@ -79,19 +84,19 @@ def state(seed: int, stop: list[str], banned: list[str], limit: int, minimum: in
             forbidden = {place: excluded for place, excluded in forbidden.items() if place <= first}
             forbidden.setdefault(first, set()).add(tokens[first])
             del tokens[first:]
-        elif full:
-            return text, "max_new_tokens"
         elif end is not None:
             return text[:end], "stop_string"
+        elif full:
+            return text, "max_new_tokens"
 
 
 @settings(max_examples=400, deadline=None, derandomize=True)
-@given(st.integers(0, 10**6), STRINGS, STRINGS, st.integers(1, 12))
+@given(st.integers(0, 10**6), STRINGS, STRINGS, st.integers(1, 12), st.booleans())
 def test_strings_do_what_a_search_through_the_text_would(
-    seed: int, stop: list[str], banned: list[str], limit: int
+    seed: int, stop: list[str], banned: list[str], limit: int, drop: bool
 ) -> None:
-    expected = state(seed, stop, banned, limit, 0)
-    text, reason, released = decode(seed, stop, banned, limit, 0)
+    expected = state(seed, stop, banned, limit, 0, drop)
+    text, reason, released = decode(seed, stop, banned, limit, 0, drop)
     assert reason == expected[1]
     if reason != "dead_end":
         assert text == expected[0]
