@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,11 +13,25 @@ from constrain.cli.heap import freeze_heap
 from constrain.cli.options import GpuOptions, gpu_options
 
 if TYPE_CHECKING:
+    import uvicorn
+
     from constrain.serve import Models
+    from constrain.serve.jobs import Server
 
 _BUILT_IN = "constrain"
 #: Connections that wait to be accepted, as uvicorn has it.
 _BACKLOG = 2048
+#: Seconds before the end in which requests that are still running are told of it.
+_NOTICE = 1
+
+
+class _Key(click.ParamType):
+    """A key. That of the environment is one, whatever it contains."""
+
+    name = "text"
+
+    def split_envvar_value(self, rv: str) -> list[str]:
+        return [rv] if rv else []
 
 
 @click.command()
@@ -42,7 +57,8 @@ _BACKLOG = 2048
     "api_keys",
     multiple=True,
     envvar="CONSTRAIN_API_KEY",
-    help="Key that clients have to send; several are allowed.",
+    type=_Key(),
+    help="Key that clients have to send; several are allowed, but one in the environment.",
 )
 @click.option("--tool-form", help="How the models write calls of functions.  [default: as their chat templates say]")
 @click.option("--max-seq-len", type=click.IntRange(min=1), help="Longest prompt and answer together, in tokens.")
@@ -119,7 +135,23 @@ def serve(
     with _listening(host, port) as listener:
         click.echo(f"serving {', '.join(models.by_name)} at http://{host}:{listener.getsockname()[1]}/v1", err=True)
         config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=shutdown_timeout)
-        uvicorn.Server(config).run([listener])
+        stopping_server(config, app.state.server).run([listener])
+
+
+def stopping_server(config: uvicorn.Config, server: Server) -> uvicorn.Server:
+    """Return what runs a server, and ends the requests that are left with an error before it cuts them off."""
+    import uvicorn
+
+    class Stopping(uvicorn.Server):
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            seconds = max(0, (config.timeout_graceful_shutdown or 0) - _NOTICE)
+            timer = asyncio.get_running_loop().call_later(seconds, server.end)
+            try:
+                await super().shutdown(sockets)
+            finally:
+                timer.cancel()
+
+    return Stopping(config)
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -13,12 +13,13 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from constrain.serve.admission import Admission
+from constrain.serve.deadline import Deadline, on_thread
 from constrain.serve.endpoints.chat import ChatAnswer, chat_work, limit_field
 from constrain.serve.endpoints.completions import CompletionAnswer, completion_works
 from constrain.serve.endpoints.extract import extract
-from constrain.serve.endpoints.response_events import ResponseAnswer
+from constrain.serve.endpoints.response_events import FIELDS, ResponseAnswer
 from constrain.serve.endpoints.responses import conversation_of, messages_of, responses_work
-from constrain.serve.errors import APIError, as_api_error
+from constrain.serve.errors import APIError, Fields, as_api_error
 from constrain.serve.generation import Work
 from constrain.serve.http import EventStream, Handler, error_response, guarded, read_body, unless_gone
 from constrain.serve.images import ImageReader
@@ -88,7 +89,7 @@ class _Endpoints:
             lambda job: ChatAnswer(asked, model, job),
             asked.n,
             bool(asked.stream),
-            limit_field(asked),
+            Fields("/messages", limit_field(asked)),
         )
 
     async def completions(self, request: Request) -> Response:
@@ -99,7 +100,7 @@ class _Endpoints:
             lambda job: CompletionAnswer(asked, model, job),
             asked.n,
             bool(asked.stream),
-            "/max_tokens",
+            Fields("/prompt", "/max_tokens"),
         )
 
     async def responses(self, request: Request) -> Response:
@@ -123,7 +124,7 @@ class _Endpoints:
             lambda job: ResponseAnswer(asked, job, keep if stores else None),
             1,
             bool(asked.stream),
-            "/max_output_tokens",
+            FIELDS,
         )
 
     async def response(self, request: Request) -> Response:
@@ -136,12 +137,7 @@ class _Endpoints:
 
     async def extract(self, request: Request) -> Response:
         asked, model = await self._read(request, ExtractRequest)
-        self._server.admission.enter(1)
-        try:
-            work = extract(asked, model, self._server.settings)
-            return JSONResponse(await unless_gone(request, work))
-        finally:
-            self._server.admission.leave(1, 0)
+        return JSONResponse(await unless_gone(request, extract(asked, model, self._server)))
 
     async def models(self, request: Request) -> Response:
         return JSONResponse({"object": "list", "data": [_card(model) for model in self._models.by_name.values()]})
@@ -167,7 +163,7 @@ class _Endpoints:
         make_answer: Callable[[Job], Any],
         n: int,
         streams: bool,
-        limit: str,
+        fields: Fields,
     ) -> Response:
         """Generate the outputs of a request, and answer with all of them, or with a stream.
 
@@ -177,12 +173,13 @@ class _Endpoints:
             make_answer: returns what writes the response.
             n: outputs of each work.
             streams: whether the response is a stream.
-            limit: pointer to the field with the maximum number of tokens.
+            fields: pointers to fields of the request.
         """
+        deadline = Deadline(self._server.settings.timeout)
         job: Job | None = None
         try:
-            works = await run_in_threadpool(make_works)
-            job = Job(self._server, works, n)
+            works = await unless_gone(request, deadline.bound(on_thread(make_works)))
+            job = Job(self._server, works, n, deadline)
             await unless_gone(request, job.submit())
             answer = make_answer(job)
             if streams:
@@ -190,7 +187,7 @@ class _Endpoints:
                 return response
             return JSONResponse(await unless_gone(request, answer.whole()))
         except Exception as error:
-            raise as_api_error(error, limit) from error
+            raise as_api_error(error, fields) from error
         finally:
             if job is not None:
                 job.close()

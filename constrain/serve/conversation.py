@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from constrain.completion import encode
 from constrain.errors import ArgumentError
 from constrain.extract.prompts.builtin_form import BuiltinForm
 from constrain.extract.prompts.form import Task
@@ -45,12 +44,14 @@ def encode_conversation(
 
     Raises:
         ArgumentError: the template shows no images.
-        GenerationError: the images do not fit in the context.
+        GenerationError: the conversation does not fit in the context.
         TokenizerError: the template refuses the messages.
     """
     tokenizer, form = model.tokenizer, model.llm.extractor.form
     if isinstance(form, BuiltinForm) and format is not None and isinstance(format.grammar, dict):
-        return form.encode(Task(format.grammar), messages[-1].text), ()
+        document = messages[-1].text
+        model.check_length(len(document.encode()))
+        return form.encode(Task(format.grammar), document), ()
     templates = tokenizer.chat_templates
     source = (templates.get("tool_use") or templates["default"]).source if "default" in templates else ""
     pictures = [picture for message in messages for picture in message.pictures]
@@ -65,8 +66,9 @@ def encode_conversation(
         return _encode(model, texts, pictures, None, variables)
     if pictures:
         raise ArgumentError("the model has no chat template, in which images would have a place")
-    transcript = "".join(f"{each['role']}: {each['content']}\n\n" for each in texts)
-    return encode(tokenizer, f"{transcript}assistant:"), ()
+    model.check_length(sum(len(each["content"].encode()) for each in texts))
+    transcript = "".join(f"{each['role']}: {tokenizer.plain(each['content'])}\n\n" for each in texts)
+    return tokenizer.encode_prompt(f"{transcript}assistant:", add_bos=True), ()
 
 
 def _encode(
@@ -76,9 +78,12 @@ def _encode(
     tools: Sequence[Mapping[str, Any]] | None,
     variables: Mapping[str, Any] | None,
 ) -> tuple[torch.Tensor, Sequence[ExLlamaV2MMEmbedding]]:
-    images = model.llm.images
+    images, tokenizer = model.llm.images, model.tokenizer
     if images is None or not pictures:
-        return model.tokenizer.encode_chat(messages, tools=tools, **(variables or {})), ()
+        rendered = tokenizer.render_chat(messages, tools=tools, **(variables or {}))
+        # What hides the names of special tokens in the messages doubles the text at the most.
+        model.check_length(len(rendered) // 2)
+        return tokenizer.encode_prompt(rendered), ()
     # One after the other: decoded, all of them together may be large.
     return images.encode(messages, map(image_of, pictures), tools=tools, **(variables or {}))
 

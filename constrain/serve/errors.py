@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from constrain.errors import (
@@ -82,7 +83,7 @@ def invalid(problems: Sequence[Mapping[str, Any]], body: Any) -> APIError:
     if any(problem["type"] == "extra_forbidden" for problem in causes):
         return APIError(f"{at}: this server does not know the field, and ignores none", param=at, code="unknown_field")
     told = "; or: ".join(dict.fromkeys(problem["msg"] for problem in causes))
-    return APIError(f"{at or 'the body'}: {told}", param=at, code="invalid_value")
+    return APIError(f"{at or 'the body'}: {told}", param=at or None, code="invalid_value")
 
 
 def _pointer_within(body: Any, problem: Mapping[str, Any]) -> str:
@@ -113,26 +114,34 @@ def in_grammar(error: GrammarError, at: str) -> APIError:
     return APIError(f"{at}: {error}", param=at, code=code)
 
 
-def as_api_error(error: Exception, limit: str = "/max_tokens") -> APIError:
-    """Return the error that a client is sent for an exception.
+@dataclass(frozen=True)
+class Fields:
+    """JSON pointers to fields of a request that errors of the model are about.
 
-    Args:
-        error: the exception.
-        limit: pointer to the field with the maximum number of tokens.
+    Attributes:
+        prompt: what the model is given.
+        limit: the maximum number of tokens.
     """
+
+    prompt: str = "/messages"
+    limit: str = "/max_tokens"
+
+
+def as_api_error(error: Exception, fields: Fields = Fields()) -> APIError:
+    """Return the error that a client is sent for an exception; ``fields``: of the request."""
     if isinstance(error, APIError):
         return error
     if isinstance(error, BudgetError):
-        needed = f"{limit}: {error.budget} tokens are too few for what the constraint requires, {error.needed} do"
-        return APIError(needed, param=limit, code="max_tokens_too_small")
+        needed = f"{error.budget} tokens are too few for what the constraint requires, {error.needed} do"
+        return APIError(f"{fields.limit}: {needed}", param=fields.limit, code="max_tokens_too_small")
     if isinstance(error, FilterError) and isinstance(error.__cause__, ResourceLimit):
         return APIError(str(error.__cause__), code="grammar_too_large")
     if isinstance(error, GenerationTimeout):
         return APIError(str(error), status=504, code="timeout")
     if isinstance(error, TokenizerError):
-        return APIError(str(error), param="/messages", code="invalid_messages")
+        return APIError(f"{fields.prompt}: {error}", param=fields.prompt, code="invalid_messages")
     if isinstance(error, GenerationError):
-        return APIError(str(error), code="context_length_exceeded")
+        return APIError(f"{fields.prompt}: {error}", param=fields.prompt, code="context_length_exceeded")
     if isinstance(error, ExtractionError):
         return APIError(str(error), status=422, code="extraction_failed")
     if isinstance(error, (ArgumentError, DocumentError, GrammarError)):

@@ -16,7 +16,7 @@ from constrain.runtime.events import SampledToken, Update
 from constrain.serve.errors import in_grammar
 from constrain.serve.formats import OutputFormat
 from constrain.serve.models import ServedModel
-from constrain.serve.tools.reader import AnswerReader, CallStarted, Part, Text
+from constrain.serve.tools.reader import AnswerReader, Part, Text
 
 FinishReason = Literal["stop", "length", "tool_calls"]
 
@@ -70,7 +70,7 @@ class Work:
             thinking = shortened(thinking, self.max_tokens, filters[0].min_tokens() - 1)
             options = replace(options, max_new_tokens=max(1, self.max_tokens - thinking.max_tokens))
         pending = submit(llm.runtime, self.ids, filters, options, _as_it_is, thinking=thinking)
-        return Output(self, pending, filters)
+        return Output(self, pending)
 
 
 def _as_it_is(completion: Completion) -> Completion:
@@ -79,7 +79,7 @@ def _as_it_is(completion: Completion) -> Completion:
 
 @dataclass(frozen=True)
 class Batch:
-    """New parts of an output, and the tokens that they come from."""
+    """New parts of an output, and the tokens that they come from, without those that no part shows."""
 
     parts: list[Part]
     tokens: list[SampledToken] = field(default_factory=list)
@@ -90,19 +90,21 @@ class Output:
 
     Attributes:
         completion: the whole of it, once it has ended.
-        finish_reason: why it has ended.
+        finish_reason: why it has ended: ``"length"`` whenever the limit of tokens was reached, however complete the
+            output is.
+        error: what :meth:`fail` has ended it with.
         num_tokens: number of its tokens.
         reasoning_tokens: number of tokens of thoughts among them.
     """
 
-    def __init__(self, work: Work, pending: Pending[Completion], filters: Sequence[ExLlamaV2EngineFilter]) -> None:
-        self._pending, self._filters, self._runtime = pending, filters, work.model.llm.runtime
+    def __init__(self, work: Work, pending: Pending[Completion]) -> None:
+        self._pending, self._model = pending, work.model
         self._reader = work.make_reader() if work.make_reader else None
         is_free = work.format is None and work.options.special_tokens
         self._foreign = work.model.special_names if is_free else {}
         self._marks = set(work.model.form.reasoning or ()) | _names(work.model)
-        self._has_calls = False
         self.completion: Completion | None = None
+        self.error: Exception | None = None
         self.finish_reason: FinishReason = "stop"
         self.num_tokens = self.reasoning_tokens = 0
 
@@ -117,11 +119,12 @@ class Output:
 
     def fail(self, error: Exception) -> None:
         """End it with an error, without waiting for the model; :meth:`release` has to follow."""
+        self.error = error
         self._pending.handle.fail(error)
 
     def release(self) -> None:
         """Remove it from the runtime; waits until the running step of the model has ended."""
-        self._runtime.cancel(self._pending.handle.sequence)
+        self._model.llm.runtime.cancel(self._pending.handle.sequence)
 
     async def batches(self, rest: Callable[[], float]) -> AsyncIterator[Batch]:
         """Yield what it gains, as it does.
@@ -138,7 +141,6 @@ class Output:
                 yield batch
         self.completion = self._pending.read()
         last = self._reader.feed("", is_last=True) if self._reader else []
-        self._note(last)
         self.finish_reason = self._finish_reason(self.completion)
         if last:
             yield Batch(last)
@@ -153,17 +155,21 @@ class Output:
         self.num_tokens += len(tokens)
         if self._reader is not None and self._reader.in_thoughts:
             self.reasoning_tokens += len(tokens)
-        return Batch(parts, tokens)
+        finish = updates[-1].finish
+        return Batch(parts, self._without_end(tokens, finish.held.text) if finish else tokens)
+
+    def _without_end(self, tokens: list[SampledToken], removed: str) -> list[SampledToken]:
+        """Remove the tokens that belong to the end of a text only, which a text to stop at has removed."""
+        left, count = len(removed.encode()), len(tokens)
+        while left and count and (length := len(self._model.vocabulary.token_bytes(tokens[count - 1].id))) <= left:
+            left -= length
+            count -= 1
+        return tokens[:count]
 
     def _parts(self, text: str) -> list[Part]:
         if self._reader is None:
             return [Text(text)] if text else []
-        parts = self._reader.feed(text) if text else []
-        self._note(parts)
-        return parts
-
-    def _note(self, parts: Sequence[Part]) -> None:
-        self._has_calls = self._has_calls or any(isinstance(part, CallStarted) for part in parts)
+        return self._reader.feed(text) if text else []
 
     def _without_foreign(self, text: str, tokens: Sequence[SampledToken]) -> str:
         """Remove the names of special tokens other than the marks of thoughts."""
@@ -174,17 +180,10 @@ class Output:
         return text
 
     def _finish_reason(self, completion: Completion) -> FinishReason:
-        if self._has_calls and completion.complete:
-            return "tool_calls"
-        is_cut = completion.finish_reason != "stop" and not self._is_closed(completion)
-        return "length" if is_cut else "stop"
-
-    def _is_closed(self, completion: Completion) -> bool:
-        """Return whether the format allows nothing further, so that the limit has cut nothing off."""
-        if not self._filters or not completion.complete:
-            return False
-        allowed, _ = self._filters[0].next()
-        return allowed is not None and self._filters[0].end_tokens.issuperset(allowed)
+        if completion.finish_reason != "stop":
+            return "length"
+        has_whole_calls = self._reader is not None and self._reader.num_calls > 0 and not self._reader.in_call
+        return "tool_calls" if has_whole_calls else "stop"
 
 
 def _names(model: ServedModel) -> set[str]:

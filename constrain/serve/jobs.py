@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from time import monotonic
 from typing import Any
 
 from constrain.completion import submitted
 from constrain.errors import GenerationTimeout
 from constrain.serve.admission import Admission
+from constrain.serve.deadline import Deadline
+from constrain.serve.errors import APIError
 from constrain.serve.generation import Batch, Output, Work
 from constrain.serve.metrics import Metrics
 from constrain.serve.settings import ServerSettings
@@ -32,11 +33,18 @@ class Server:
         settings: limits and keys.
         admission: counts the outputs in progress.
         metrics: its metrics.
+        jobs: the requests in progress whose outputs are submitted.
     """
 
     settings: ServerSettings
     admission: Admission
     metrics: Metrics
+    jobs: set[Job] = field(default_factory=set)
+
+    def end(self) -> None:
+        """End the requests in progress with an error that says that the server stops."""
+        for job in [*self.jobs]:
+            job.fail(APIError("the server stops: send the request again", status=503, code="server_stopping"))
 
 
 class Job:
@@ -47,28 +55,35 @@ class Job:
         outputs: the outputs, once they are submitted.
     """
 
-    def __init__(self, server: Server, works: Sequence[Work], n: int = 1) -> None:
-        """``n``: number of outputs of each work.
+    def __init__(self, server: Server, works: Sequence[Work], n: int, deadline: Deadline) -> None:
+        """
+        Args:
+            server: the server.
+            works: what is generated.
+            n: number of outputs of each work.
+            deadline: until when.
 
         Raises:
             APIError: the server has too much to do.
         """
-        self._server, self.works, self._n = server, works, n
-        self._started = monotonic()
+        self._server, self.works, self._n, self._deadline = server, works, n, deadline
         self._timer: asyncio.TimerHandle | None = None
         self._is_open = True
+        self._error: Exception | None = None
         self.outputs: list[Output] = []
         server.admission.enter(len(works) * n)
+        server.jobs.add(self)
 
     async def submit(self) -> None:
-        """Submit the outputs; errors as for :func:`constrain.completion.submit`."""
+        """Submit the outputs; errors as for :func:`constrain.completion.submit`, and if the time is over before."""
         for work in self.works:
             for number in range(self._n):
-                self.outputs.append(await submitted(partial(work.submit, number)))
-        seconds = self._server.settings.timeout
-        if seconds is not None:
-            left = max(0.0, self._started + seconds - monotonic())
-            self._timer = asyncio.get_running_loop().call_later(left, self._expire, seconds)
+                self.outputs.append(await self._deadline.bound(submitted(partial(work.submit, number))))
+                if self._error is not None:
+                    raise self._error
+        left = self._deadline.left
+        if left is not None:
+            self._timer = asyncio.get_running_loop().call_later(left, lambda: self.fail(self._deadline.error()))
 
     async def collect(self) -> list[list[Batch]]:
         """Return all that each output has gained, when all have ended; errors as for :meth:`Output.batches`."""
@@ -90,7 +105,7 @@ class Job:
         is_first = True
         async for number, batch in _merged(self.outputs, rest):
             if is_first:
-                self._server.metrics.first_token.observe(monotonic() - self._started)
+                self._server.metrics.first_token.observe(self._deadline.passed)
                 is_first = False
             yield number, batch
 
@@ -99,6 +114,7 @@ class Job:
         if not self._is_open:
             return
         self._is_open = False
+        self._server.jobs.discard(self)
         if self._timer is not None:
             self._timer.cancel()
         loop = asyncio.get_running_loop()
@@ -106,21 +122,25 @@ class Job:
             if not output.done:
                 loop.run_in_executor(None, output.cancel)
             self._count(output)
-        seconds = monotonic() - self._started
+        seconds = self._deadline.passed
         self._server.metrics.seconds.observe(seconds)
         self._server.admission.leave(len(self.works) * self._n, seconds)
 
     def _count(self, output: Output) -> None:
         metrics, completion = self._server.metrics, output.completion
-        metrics.finished.labels(output.finish_reason if completion else "cancelled").inc()
+        unfinished = "timeout" if isinstance(output.error, GenerationTimeout) else "cancelled"
+        reason = output.finish_reason if completion else unfinished
+        metrics.finished.labels(reason).inc()
         metrics.tokens.labels("output").inc(output.num_tokens)
         if completion is not None:
             metrics.tokens.labels("prompt").inc(completion.prompt_tokens)
 
-    def _expire(self, seconds: float) -> None:
+    def fail(self, error: Exception) -> None:
+        """End the outputs that are in progress, or are not submitted yet, with an error."""
+        self._error = error
         for output in self.outputs:
             if not output.done:
-                output.fail(GenerationTimeout(seconds))
+                output.fail(error)
                 asyncio.get_running_loop().run_in_executor(None, output.release)
 
 

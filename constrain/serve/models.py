@@ -9,7 +9,7 @@ from pathlib import Path
 from time import time
 
 from constrain.engine import Vocabulary
-from constrain.errors import ArgumentError
+from constrain.errors import ArgumentError, GenerationError
 from constrain.extract.prompts.thinking import ThinkingMarks, thinking_marks
 from constrain.filters.vocabularies import vocabulary_of
 from constrain.llm import LLM
@@ -53,6 +53,28 @@ class ServedModel:
     def thinking_marks(self) -> ThinkingMarks | None:
         """The tokens around its thoughts, if there is one for each side."""
         return thinking_marks(self.llm.tokenizer)
+
+    @cached_property
+    def _longest_token(self) -> int:
+        """Number of bytes of the longest token."""
+        names = (len(name.encode()) for name in self.vocabulary.special_tokens)
+        return max(*map(len, map(self.vocabulary.token_bytes, range(self.vocabulary.size))), *names, 1)
+
+    def check_length(self, length: int) -> None:
+        """Raise :class:`GenerationError` for a prompt of so many bytes that the context cannot hold them.
+
+        Encoding takes long for a long text, so that this is asked before. ``length`` may be less than there is.
+        """
+        context = self.llm.runtime.max_seq_len
+        if length > context * self._longest_token:
+            raise GenerationError(
+                f"the prompt has at least {length} bytes, which do not fit in the {context} tokens of the context: "
+                "shorten the text, or load the model with a larger max_seq_len"
+            )
+
+    def token_text(self, token: int) -> str:
+        """Return the text of a token; of a special token, its name."""
+        return self.special_names.get(token) or self.vocabulary.token_bytes(token).decode(errors="replace")
 
     @cached_property
     def special_names(self) -> dict[int, str]:

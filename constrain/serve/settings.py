@@ -14,6 +14,7 @@ class ServerSettings:
         max_requests: most outputs that run or wait at a time; further requests are refused with 429.
         timeout: seconds after which a request is cancelled; ``None``: never.
         max_body_bytes: largest body of a request.
+        max_document_bytes: longest document of ``/v1/extract``, in UTF-8.
         max_stored_characters: most characters of the responses that later requests may continue; 0: none is stored.
         max_images: most images of a request.
         max_image_pixels: most pixels of an image, width times height.
@@ -26,6 +27,7 @@ class ServerSettings:
     max_requests: int = 1024
     timeout: float | None = 600.0
     max_body_bytes: int = 32 << 20
+    max_document_bytes: int = 4 << 20
     max_stored_characters: int = 64 << 20
     max_images: int = 64
     max_image_pixels: int = 1 << 25

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import re
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -16,6 +17,7 @@ from starlette.applications import Starlette
 
 import constrain
 from constrain import LLM
+from constrain.errors import GenerationTimeout
 from constrain.serve import Models, ServerSettings, create_app
 
 LONG: dict[str, Any] = {"prompt": "Hello", "regex": "[a-z]{150,}", "max_tokens": 220}
@@ -190,11 +192,55 @@ def test_requests_that_take_too_long_end(llm: LLM) -> None:
 
     async def main() -> None:
         async with client_of(app) as client:
-            answer = await client.post("/v1/completions", json={"model": "tiny", **LONG})
-            assert (answer.status_code, answer.json()["error"]["code"]) == (504, "timeout")
-            stream = await client.post("/v1/completions", json={"model": "tiny", **LONG, "stream": True})
+            for stream in (False, True):
+                answer = await client.post("/v1/completions", json={"model": "tiny", **LONG, "stream": stream})
+                assert (answer.status_code, answer.json()["error"]["code"]) == (504, "timeout")
+            extracted = await client.post("/v1/extract", json={"model": "tiny", "document": "Ada", "schema": {}})
+            assert extracted.status_code == 504
+            text = (await client.get("/metrics")).text
+        assert 'constrain_outputs_total{reason="timeout"} 1.0' in text
+        await settled(app, llm)
+
+    run(main)
+
+
+def test_the_time_of_a_request_begins_before_its_prompt_and_its_format_are_read(llm: LLM) -> None:
+    body = {"model": "tiny", "prompt": [999999], "guided_regex": "("}
+
+    async def main() -> None:
+        async with client_of(app_of(llm)) as client:
+            assert (await client.post("/v1/completions", json=body)).status_code == 400
+        async with client_of(app_of(llm, timeout=0.0)) as client:
+            assert (await client.post("/v1/completions", json=body)).status_code == 504
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "reason"),
+    [(GenerationTimeout(1.0), "timeout", "timeout"), (None, "server_stopping", "cancelled")],
+)
+def test_streams_that_are_ended_say_why(llm: LLM, error: Exception | None, code: str, reason: str) -> None:
+    """``error``: what ends the outputs; ``None``: the end of the server."""
+    app = app_of(llm)
+    server = app.state.server
+
+    async def end() -> None:
+        while not any(job.outputs for job in server.jobs):
+            await asyncio.sleep(0.001)
+        for job in server.jobs:
+            if error is not None:
+                job.fail(error)
+        if error is None:
+            server.end()
+
+    async def main() -> None:
+        async with client_of(app) as client:
+            asked = client.post("/v1/completions", json={"model": "tiny", **LONG, "stream": True})
+            stream, _ = await asyncio.gather(asked, end())
             last = stream.text.strip().split("\n\n")[-1]
-            assert json.loads(last.removeprefix("data: "))["error"]["code"] == "timeout"
+            assert json.loads(last.removeprefix("data: "))["error"]["code"] == code
+            assert f'constrain_outputs_total{{reason="{reason}"}} 1.0' in (await client.get("/metrics")).text
         await settled(app, llm)
 
     run(main)
@@ -216,10 +262,16 @@ def test_metrics_count_requests_and_tokens(llm: LLM) -> None:
         async with client_of(app) as client:
             await client.post("/v1/completions", json={"model": "tiny", **SHORT})
             await client.post("/v1/completions", json={"model": "other", **SHORT})
+            schema = {"type": "object", "additionalProperties": False}
+            extracted = await client.post("/v1/extract", json={"model": "tiny", "document": "Ada", "schema": schema})
+            assert extracted.status_code == 200, extracted.text
+            used = extracted.json()["usage"]["completion_tokens"]
             text = (await client.get("/metrics")).text
         assert 'constrain_requests_total{path="/v1/completions",status="200"} 1.0' in text
         assert 'constrain_requests_total{path="/v1/completions",status="404"} 1.0' in text
-        assert 'constrain_outputs_total{reason="stop"} 1.0' in text
+        assert 'constrain_outputs_total{reason="stop"} 2.0' in text
+        assert "constrain_request_seconds_count 2.0" in text
+        assert float(re.findall(r'tokens_total{kind="output"} (.*)', text)[0]) > used
         assert "constrain_running 0.0" in text
 
     run(main)

@@ -26,6 +26,7 @@ WEATHER = {
         "type": "object",
         "properties": {"location": {"type": "string", "description": "The city and state, e.g. San Francisco, CA"}},
         "required": ["location"],
+        "additionalProperties": False,
     },
 }
 

@@ -125,9 +125,14 @@ class ChatAnswer:
                 found = values[number].feed(delta.get("content", "")) if values[number] else []
                 logprobs = chat_logprobs(self._model, batch.tokens) if self._request.logprobs else None
                 yield self._chunk(number, delta, values=found, logprobs=logprobs)
-        if options.include_usage:
+        if self._shows_usage:
             yield event({**self._head, "object": "chat.completion.chunk", "choices": [], "usage": usage(outputs)})
         yield DONE
+
+    @property
+    def _shows_usage(self) -> bool:
+        options = self._request.stream_options
+        return options is not None and options.include_usage
 
     def _values_reader(self, options: StreamOptions) -> Any:
         content = self._job.works[0].content
@@ -145,7 +150,8 @@ class ChatAnswer:
         choice = {"index": number, "delta": delta, "logprobs": logprobs, "finish_reason": finish_reason}
         if values:
             choice["values"] = [{"pointer": at, "value": value} for at, value in values]
-        return event({**self._head, "object": "chat.completion.chunk", "choices": [choice]})
+        usage_yet = {"usage": None} if self._shows_usage else {}
+        return event({**self._head, "object": "chat.completion.chunk", "choices": [choice], **usage_yet})
 
 
 def message(parts: Sequence[Part]) -> dict[str, Any]:

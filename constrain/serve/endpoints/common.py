@@ -28,8 +28,8 @@ def usage(outputs: Sequence[Output]) -> dict[str, Any]:
 
 def token_entry(model: ServedModel, token: int, logprob: float) -> dict[str, Any]:
     """Return a token with its log probability, as chats report it."""
-    content = model.vocabulary.token_bytes(token)
-    return {"token": content.decode(errors="replace"), "logprob": logprob, "bytes": list(content)}
+    content = None if token in model.special_names else [*model.vocabulary.token_bytes(token)]
+    return {"token": model.token_text(token), "logprob": logprob, "bytes": content}
 
 
 def chat_logprobs(model: ServedModel, tokens: Sequence[SampledToken]) -> dict[str, Any]:

@@ -27,30 +27,40 @@ def completion_works(request: CompletionRequest, model: ServedModel) -> list[Wor
 
     Raises:
         APIError: a prompt or the constraint is malformed.
+        GenerationError: a prompt does not fit in the context.
     """
+    if request.echo and request.logprobs is not None:
+        message = (
+            "/logprobs: the tokens of a prompt, which echo returns, have no log probabilities here; give one of both"
+        )
+        raise APIError(message, param="/logprobs", code="unsupported_combination")
     format = read_format(request, model.vocabulary)
     shows_special = format is not None and isinstance(format.grammar, str)
     options = make_options(request, model, request.max_tokens, logprobs=request.logprobs, special_tokens=shows_special)
-    return [Work(model, ids, format, options, content=format) for ids in _prompts(request, model)]
+    return [Work(model, _encoded(each, model), format, options, content=format) for each in _prompts(request)]
 
 
-def _prompts(request: CompletionRequest, model: ServedModel) -> list[torch.Tensor]:
+def _prompts(request: CompletionRequest) -> Sequence[str | list[int]]:
+    """Return the prompts, each a text or tokens."""
     prompt = request.prompt
     if isinstance(prompt, str):
-        return [encode(model.tokenizer, prompt)]
-    texts = [each for each in prompt if isinstance(each, str)]
-    if texts:
-        return [encode(model.tokenizer, text) for text in texts]
+        return [prompt]
     numbers = [each for each in prompt if isinstance(each, int)]
-    rows = [numbers] if numbers else [each for each in prompt if isinstance(each, list)]
-    if not rows or not all(rows):
+    prompts = [numbers] if numbers else [each for each in prompt if not isinstance(each, int)]
+    if not prompts or [] in prompts:
         raise APIError("/prompt: there is no prompt, or an empty one", param="/prompt", code="invalid_value")
+    return prompts
+
+
+def _encoded(prompt: str | list[int], model: ServedModel) -> torch.Tensor:
+    if isinstance(prompt, str):
+        model.check_length(len(prompt.encode()))
+        return encode(model.tokenizer, prompt)
     size = model.llm.model.config.vocab_size
-    for row in rows:
-        if not all(0 <= token < size for token in row):
-            message = f"/prompt: the model has tokens 0 to {size - 1}"
-            raise APIError(message, param="/prompt", code="invalid_value")
-    return [torch.tensor([row], dtype=torch.long) for row in rows]
+    if not all(0 <= token < size for token in prompt):
+        message = f"/prompt: the model has tokens 0 to {size - 1}"
+        raise APIError(message, param="/prompt", code="invalid_value")
+    return torch.tensor([prompt], dtype=torch.long)
 
 
 class CompletionAnswer:
@@ -60,6 +70,8 @@ class CompletionAnswer:
         self._request, self._model, self._job = request, model, job
         head = {"id": f"cmpl-{uuid4().hex}", "object": "text_completion", "created": int(time())}
         self._head = {**head, "model": request.model}
+        #: Number of characters of each output so far, as far as its tokens with log probabilities go.
+        self._ends: dict[int, int] = {}
 
     async def whole(self) -> dict[str, Any]:
         """Return the response, when all outputs have ended."""
@@ -81,42 +93,62 @@ class CompletionAnswer:
                 yield self._chunk(self._choice(number, "", [], outputs[number].finish_reason))
             else:
                 yield self._chunk(self._choice(number, _text([batch]), batch.tokens, None))
-        if self._request.stream_options is not None and self._request.stream_options.include_usage:
+        if self._shows_usage:
             yield event({**self._head, "choices": [], "usage": self._usage()})
         yield DONE
 
+    @property
+    def _shows_usage(self) -> bool:
+        options = self._request.stream_options
+        return options is not None and options.include_usage
+
     def _chunk(self, choice: dict[str, Any]) -> bytes:
-        return event({**self._head, "choices": [choice]})
+        return event({**self._head, "choices": [choice], **({"usage": None} if self._shows_usage else {})})
 
     def _choice(
         self, number: int, text: str, tokens: Sequence[SampledToken], finish_reason: str | None
     ) -> dict[str, Any]:
         has_logprobs = self._request.logprobs is not None
-        logprobs = self._logprobs(tokens) if has_logprobs else None
+        logprobs = self._logprobs(number, tokens) if has_logprobs else None
         return {"index": number, "text": text, "logprobs": logprobs, "finish_reason": finish_reason}
 
     def _echo(self, number: int) -> str:
         if not self._request.echo:
             return ""
-        ids = self._job.works[number // self._request.n].ids[0]
-        return str(self._model.tokenizer.decode(ids))
+        prompt = _prompts(self._request)[number // self._request.n]
+        if isinstance(prompt, str):
+            return prompt
+        return str(self._model.tokenizer.decode(torch.tensor(prompt), decode_special_tokens=True))
 
-    def _logprobs(self, tokens: Sequence[SampledToken]) -> dict[str, Any]:
-        def name(token: int) -> str:
-            return self._model.vocabulary.token_bytes(token).decode(errors="replace")
-
+    def _logprobs(self, number: int, tokens: Sequence[SampledToken]) -> dict[str, Any]:
+        name = self._model.token_text
         return {
             "tokens": [name(token.id) for token in tokens],
             "token_logprobs": [token.logprob for token in tokens],
             "top_logprobs": [{name(idx): logprob for idx, logprob in token.top_logprobs} for token in tokens],
-            "text_offset": [],
+            "text_offset": [self._offset(number, token.id) for token in tokens],
         }
+
+    def _offset(self, number: int, token: int) -> int:
+        """Return where the next token of an output begins in its text, in characters."""
+        start = self._ends.get(number, 0)
+        content = self._model.vocabulary.token_bytes(token)
+        if not content and self._job.works[number // self._request.n].options.special_tokens:
+            content = self._model.token_text(token).encode()
+        # A token may begin within the character that the last one has begun.
+        self._ends[number] = start + sum(not _continues(byte) for byte in content)
+        return start - 1 if content and _continues(content[0]) and start else start
 
     def _usage(self) -> dict[str, Any]:
         """Return the numbers of tokens of all prompts and outputs together."""
         n, outputs = self._request.n, self._job.outputs
         groups = [usage(outputs[start : start + n]) for start in range(0, len(outputs), n)]
         return {name: sum(group[name] for group in groups) for name in groups[0] if name.endswith("_tokens")}
+
+
+def _continues(byte: int) -> bool:
+    """Return whether a byte of UTF-8 is not the first one of its character."""
+    return byte & 0xC0 == 0x80
 
 
 def _text(batches: Sequence[Batch]) -> str:

@@ -4,40 +4,45 @@ from __future__ import annotations
 
 from typing import Any
 
-from starlette.concurrency import run_in_threadpool
-
 from constrain.documents import Document
-from constrain.errors import GrammarError
-from constrain.extract import Target
-from constrain.serve.errors import APIError, in_grammar
+from constrain.errors import GenerationTimeout, GrammarError
+from constrain.extract import Extraction, Target
+from constrain.serve.deadline import Deadline, on_thread
+from constrain.serve.errors import APIError, Fields, as_api_error, in_grammar
 from constrain.serve.images import ImageReader
+from constrain.serve.jobs import Server
 from constrain.serve.models import ServedModel
 from constrain.serve.protocol.extract import ExtractRequest
-from constrain.serve.settings import ServerSettings
+
+_FIELDS = Fields("/document", "/max_tokens")
 
 
-async def extract(request: ExtractRequest, model: ServedModel, settings: ServerSettings) -> dict[str, Any]:
+async def extract(request: ExtractRequest, model: ServedModel, server: Server) -> dict[str, Any]:
     """Return the response.
 
     Raises:
-        APIError: the schema cannot be enforced, or the image cannot be read.
-        ConstrainError: as for :meth:`constrain.LLM.extract`.
+        APIError: the schema cannot be enforced, the document cannot be read or is too long, or the server has too much
+            to do.
+        GenerationTimeout: the time is over.
     """
-    document = await run_in_threadpool(_document, request, ImageReader(model, settings))
+    deadline, reason = Deadline(server.settings.timeout), "cancelled"
+    server.admission.enter(1)
     try:
-        found = await model.llm.aextract(
-            Target.of(request.schema_),
-            document,
-            instructions=request.instructions,
-            examples=[(each.document, each.record) for each in request.examples],
-            thinking=request.thinking,
-            max_new_tokens=request.max_tokens,
-            temperature=request.temperature,
-            seed=request.seed,
-            timeout=settings.timeout,
-        )
+        found = await deadline.bound(_extraction(request, model, server))
+        reason = found.finish_reason
+    except GenerationTimeout:
+        reason = "timeout"
+        raise
     except GrammarError as error:
         raise in_grammar(error, "/schema") from error
+    except Exception as error:
+        raise as_api_error(error, _FIELDS) from error
+    finally:
+        server.metrics.finished.labels(reason).inc()
+        server.metrics.seconds.observe(deadline.passed)
+        server.admission.leave(1, deadline.passed)
+    server.metrics.tokens.labels("prompt").inc(found.usage.prompt_tokens)
+    server.metrics.tokens.labels("output").inc(found.usage.output_tokens)
     return {
         "object": "extraction",
         "model": request.model,
@@ -50,6 +55,31 @@ async def extract(request: ExtractRequest, model: ServedModel, settings: ServerS
             "prompt_tokens_details": {"cached_tokens": found.usage.cached_tokens},
         },
     }
+
+
+async def _extraction(request: ExtractRequest, model: ServedModel, server: Server) -> Extraction[Any]:
+    _check_lengths(request, model, server.settings.max_document_bytes)
+    document = await on_thread(lambda: _document(request, ImageReader(model, server.settings)))
+    return await model.llm.aextract(
+        Target.of(request.schema_),
+        document,
+        instructions=request.instructions,
+        examples=[(each.document, each.record) for each in request.examples],
+        thinking=request.thinking,
+        max_new_tokens=request.max_tokens,
+        temperature=request.temperature,
+        seed=request.seed,
+    )
+
+
+def _check_lengths(request: ExtractRequest, model: ServedModel, most: int) -> None:
+    """Refuse what takes too long to encode. Long documents are read in chunks, each with all that comes before them."""
+    length = len(request.document.encode())
+    if length > most:
+        message = f"/document: it has {length} bytes, and this server reads {most} at the most; divide it"
+        raise APIError(message, param="/document", code="document_too_long")
+    before = [request.instructions, *(each.document for each in request.examples)]
+    model.check_length(sum(len(text.encode()) for text in before))
 
 
 def _document(request: ExtractRequest, images: ImageReader) -> Document:

@@ -7,7 +7,7 @@ from time import time
 from typing import Any
 from uuid import uuid4
 
-from constrain.serve.errors import as_api_error
+from constrain.serve.errors import Fields, as_api_error
 from constrain.serve.generation import Output
 from constrain.serve.http import event
 from constrain.serve.jobs import Job
@@ -16,6 +16,9 @@ from constrain.serve.tools.reader import CallArguments, CallStarted, Part
 
 #: An event, and its data without the number in the stream.
 _Event = dict[str, Any]
+
+#: Pointers to the fields of requests.
+FIELDS = Fields("/input", "/max_output_tokens")
 
 _STATUS = {"length": ("incomplete", {"reason": "max_output_tokens"})}
 
@@ -61,7 +64,7 @@ class ResponseAnswer:
             for each in self._end_item():
                 yield each
         except Exception as error:
-            told = as_api_error(error, "/max_output_tokens")
+            told = as_api_error(error, FIELDS)
             problem = {"code": told.code or "server_error", "message": told.message}
             yield {"type": "response.failed", "response": {**self._current(), "status": "failed", "error": problem}}
             return

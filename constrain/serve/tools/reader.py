@@ -56,7 +56,7 @@ class AnswerReader:
     """Divides the text of an answer.
 
     Attributes:
-        in_thoughts: whether the last text belongs to thoughts.
+        num_calls: number of calls that have begun.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class AnswerReader:
         self._form, self._choice, self._marks = form, choice, marks
         self._buffer = ""
         self._state = self._thoughts if is_thinking and marks else self._beginning
-        self._num_calls = 0
+        self.num_calls = 0
         self._arguments = JSONReader()
         self._name = ""
         self._strips = is_thinking
@@ -85,6 +85,11 @@ class AnswerReader:
     def in_thoughts(self) -> bool:
         """Whether what comes next belongs to thoughts, as far as is known."""
         return self._state == self._thoughts
+
+    @property
+    def in_call(self) -> bool:
+        """Whether the arguments of the last call have not ended."""
+        return self._state in (self._call_arguments, self._tagged_arguments)
 
     def feed(self, text: str, is_last: bool = False) -> list[Part]:
         """Read a piece of text; return the parts that it makes known.
@@ -163,8 +168,8 @@ class AnswerReader:
             self._buffer = self._buffer[match.end() :]
             self._arguments = JSONReader()
             self._state = self._call_arguments if self._form.arguments == "json" else self._tagged_arguments
-            self._num_calls += 1
-            yield CallStarted(self._num_calls - 1, f"call_{uuid4().hex[:24]}", match[1])
+            self.num_calls += 1
+            yield CallStarted(self.num_calls - 1, f"call_{uuid4().hex[:24]}", match[1])
 
     def _call_arguments(self, is_last: bool) -> Iterator[Part]:
         before = len(self._arguments.text)
@@ -173,7 +178,7 @@ class AnswerReader:
         text = self._arguments.text[before:end]
         self._buffer = "" if end is None else self._arguments.text[end:]
         if text:
-            yield CallArguments(self._num_calls - 1, text)
+            yield CallArguments(self.num_calls - 1, text)
         if end is not None:
             self._state = self._call_end
 
@@ -183,7 +188,7 @@ class AnswerReader:
             text, self._buffer = self._buffer[:end], self._buffer[end:]
             self._state = self._call_end
             arguments = read_arguments(self._form, self._function(), text)
-            yield CallArguments(self._num_calls - 1, json.dumps(arguments, ensure_ascii=False))
+            yield CallArguments(self.num_calls - 1, json.dumps(arguments, ensure_ascii=False))
 
     def _function(self) -> Function:
         assert self._choice is not None

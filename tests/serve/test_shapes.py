@@ -1,0 +1,78 @@
+"""Responses have the shapes of OpenAI's: log probabilities, echoes, and chunks of streams."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+ABC = {"regex": "ab(cd|x)efgh", "temperature": 0, "max_tokens": 20}
+
+
+def complete(client: httpx.Client, **fields: Any) -> dict[str, Any]:
+    answer = client.post("/v1/completions", json={"model": "constrain", "prompt": "a", **fields})
+    assert answer.status_code == 200, answer.text
+    return dict(answer.json()["choices"][0])
+
+
+def chunks(client: httpx.Client, path: str, **fields: Any) -> list[dict[str, Any]]:
+    text = client.post(f"/v1/{path}", json={"model": "constrain", "stream": True, **fields}).text
+    lines = [line.removeprefix("data: ") for line in text.split("\n") if line.startswith("data: ")]
+    return [json.loads(line) for line in lines if line != "[DONE]"]
+
+
+def test_tokens_have_their_places_in_the_text(client: httpx.Client) -> None:
+    choice = complete(client, regex="z\u00e9\u20ac\U0001f600y[a-z]{3}", logprobs=1, max_tokens=30)
+    offsets = choice["logprobs"]["text_offset"]
+    assert len(offsets) == len(choice["logprobs"]["tokens"])
+    assert offsets == sorted(offsets)
+    for token, offset in zip(choice["logprobs"]["tokens"], offsets, strict=True):
+        assert "\ufffd" in token or choice["text"].startswith(token, offset)
+    pieces = chunks(client, "completions", prompt="a", **ABC, logprobs=0)
+    streamed = [offset for piece in pieces for offset in piece["choices"][0]["logprobs"]["text_offset"]]
+    assert streamed == complete(client, **ABC, logprobs=0)["logprobs"]["text_offset"]
+    assert streamed[-1] > 0
+
+
+def test_tokens_after_a_text_to_stop_at_are_not_reported(client: httpx.Client) -> None:
+    assert complete(client, **ABC)["text"] == "abxefgh"
+    choice = complete(client, **ABC, stop="xe", logprobs=0)
+    assert (choice["text"], "".join(choice["logprobs"]["tokens"])) == ("ab", "ab")
+    pieces = chunks(client, "completions", prompt="a", **ABC, stop="xe", logprobs=0)
+    assert "".join(token for piece in pieces for token in piece["choices"][0]["logprobs"]["tokens"]) == "ab"
+
+
+def test_special_tokens_are_reported_by_their_names(client: httpx.Client) -> None:
+    body = {"model": "constrain", "messages": [{"role": "user", "content": "a"}], "guided_choice": ["xy"]}
+    answer = client.post("/v1/chat/completions", json={**body, "logprobs": True, "top_logprobs": 20}).json()
+    tokens = [each for entry in answer["choices"][0]["logprobs"]["content"] for each in entry["top_logprobs"]]
+    assert all(each["token"] for each in tokens)
+    special = [each for each in tokens if each["bytes"] is None]
+    assert special
+    assert all(each["token"].startswith("<") for each in special)
+
+
+@pytest.mark.parametrize("prompt", ["a <|record|> b", "  a\n"])
+def test_echoes_are_the_prompt_that_was_given(client: httpx.Client, prompt: str) -> None:
+    assert complete(client, prompt=prompt, echo=True, guided_choice=["Z"])["text"] == f"{prompt}Z"
+    pieces = chunks(client, "completions", prompt=prompt, echo=True, guided_choice=["Z"])
+    assert "".join(piece["choices"][0]["text"] for piece in pieces) == f"{prompt}Z"
+
+
+def test_an_echo_has_no_log_probabilities(client: httpx.Client) -> None:
+    body = {"model": "constrain", "prompt": "a", "echo": True, "logprobs": 1}
+    answer = client.post("/v1/completions", json=body)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "/logprobs")
+
+
+@pytest.mark.parametrize(
+    ("path", "asked"),
+    [("completions", {"prompt": "a"}), ("chat/completions", {"messages": [{"role": "user", "content": "a"}]})],
+)
+def test_only_the_last_chunk_has_a_usage(client: httpx.Client, path: str, asked: dict[str, Any]) -> None:
+    *pieces, last = chunks(client, path, **asked, guided_choice=["red"], stream_options={"include_usage": True})
+    assert last["usage"]["completion_tokens"] > 0
+    assert all(piece["usage"] is None for piece in pieces)
+    assert not any("usage" in piece for piece in chunks(client, path, **asked, guided_choice=["red"]))
