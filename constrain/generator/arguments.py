@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 import random
 import threading
-from collections.abc import Collection
+import warnings
+from collections.abc import Callable, Collection, Iterable
+from difflib import get_close_matches
+from functools import cache
+from numbers import Integral
 from typing import Any
 
 from constrain.arguments import check_count, refused
 
 _KEY_BITS = 63
+#: Similarity from which on an unknown name is taken for a misspelt one.
+_SIMILAR = 0.8
 
 
 def event_of(event: threading.Event | None, clear: bool = False) -> threading.Event | None:
@@ -41,13 +48,33 @@ def split_stop_conditions(conditions: Collection[Any] | None) -> tuple[frozenset
     """Split stop conditions into token ids and strings.
 
     Raises:
-        ArgumentError: a condition is neither an id nor a string, or is an empty string.
+        ArgumentError: a condition is neither an id nor a string, a negative id, or an empty string.
     """
     if conditions is not None and not isinstance(conditions, (list, tuple, set, frozenset)):
         raise refused("stop conditions", conditions, "a list, tuple or set")
-    tokens = frozenset(each for each in conditions or () if isinstance(each, int))
-    strings = [each for each in conditions or () if isinstance(each, str)]
+    tokens: set[int] = set()
+    strings: list[str] = []
     for each in conditions or ():
-        if not isinstance(each, (int, str)) or each == "":
+        if isinstance(each, str) and each:
+            strings.append(each)
+        elif isinstance(each, Integral) and not isinstance(each, bool) and int(each) >= 0:
+            tokens.add(int(each))
+        else:
             raise refused("a stop condition", each, "an id, or a text that is not empty")
-    return tokens, strings
+    return frozenset(tokens), strings
+
+
+@cache
+def names_of(function: Callable[..., Any]) -> frozenset[str]:
+    """Return the names of the parameters of a function."""
+    return frozenset(inspect.signature(function).parameters)
+
+
+def warn_of_misspelt(given: Iterable[str], known: Collection[str], stacklevel: int = 3) -> None:
+    """Warn of ignored options whose names are similar to those of options; programs may give others for exllamav2."""
+    for name in given:
+        similar = [] if name in known else get_close_matches(name, known, 1, _SIMILAR)
+        if similar:
+            warnings.warn(
+                f"there is no {name!r}, which is ignored; did you mean {similar[0]!r}?", stacklevel=stacklevel
+            )

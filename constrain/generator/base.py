@@ -42,6 +42,12 @@ def check_parts(model: ExLlamaV2, cache: ExLlamaV2CacheBase, tokenizer: ExLlamaV
     check_type("tokenizer", tokenizer, ExLlamaV2Tokenizer, "an ExLlamaV2Tokenizer")
 
 
+def check_loaded(*models: ExLlamaV2 | None) -> None:
+    """Raise :class:`GenerationError` if a model is not loaded, or has been unloaded."""
+    if not all(model is None or model.loaded for model in models):
+        raise GenerationError("the model has no weights: it was not loaded, or was unloaded; load one again")
+
+
 class ExLlamaV2BaseGenerator:
     """Generates a batch of outputs in one call.
 
@@ -191,6 +197,7 @@ class ExLlamaV2BaseGenerator:
 
     def _run(self, requests: Sequence[Request]) -> list[SequenceState] | None:
         """Run requests to completion, each on its own cache rows; ``None`` if aborted before the first token."""
+        check_loaded(self.model)
         runtime = self.runtime
         sequences: list[SequenceState] = []
         first_row = 0

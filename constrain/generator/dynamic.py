@@ -7,26 +7,26 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import repeat
 from operator import attrgetter
-from typing import Any, TypeAlias
+from typing import Any
 
 from constrain.arguments import check_count, check_number, check_type
 from constrain.errors import ConstrainError, GenerationError
-from constrain.generator.arguments import event_of
-from constrain.generator.base import check_parts
+from constrain.generator.arguments import event_of, names_of, warn_of_misspelt
+from constrain.generator.base import check_loaded, check_parts
+from constrain.generator.dynamic_options import Prompt, check_limits, own_options
 from constrain.generator.job import ExLlamaV2DynamicJob
+from constrain.generator.live_jobs import LiveJobs
 from constrain.generator.prompt import embeddings_of
 from constrain.generator.results import of_each
 from constrain.generator.settings import Settings
+from constrain.generator.turns import Turns
 from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2Lora, ExLlamaV2MMEmbedding
-from constrain.runtime import Runtime, SequenceState
+from constrain.runtime import Runtime
 from constrain.runtime.page_allocator import PAGED_PAGE_SIZE
 from constrain.runtime.speculative.draft_model import DraftModel
 from constrain.runtime.speculative.ngram import NgramProposer
 from constrain.runtime.speculative.proposer import Proposer
 from constrain.tokenizer import ExLlamaV2Tokenizer
-
-#: A prompt, or under guidance a pair: with the condition and without it.
-Prompt: TypeAlias = str | tuple[str, str]
 
 
 class ExLlamaV2DynamicGenerator:
@@ -34,6 +34,9 @@ class ExLlamaV2DynamicGenerator:
 
     Jobs share one KV cache, divided into pages of 256 tokens. Prompts with a common prefix share pages (prefix
     caching), and pages of finished jobs stay cached for later prompts with the same prefix.
+
+    Threads may share a generator: calls of :meth:`generate` run one after another, and other methods between two steps.
+    Results that :meth:`iterate` returns are not returned again, so one thread should call it.
 
     Args:
         model, tokenizer: the model, and its tokenizer.
@@ -52,7 +55,7 @@ class ExLlamaV2DynamicGenerator:
         filter_background_eval: compute filter masks while the model runs.
         jump_forward: run tokens that the filters force through the model in one forward pass, where it is cheap.
         filter_time_limit: seconds that a custom filter may take per token before its job fails; ``None``: no limit.
-        kwargs: ignored, for compatibility.
+        kwargs: ignored, for compatibility; a name that is similar to one of the above causes a warning.
 
     Attributes:
         model, cache, draft_model, draft_cache, tokenizer: as given.
@@ -95,6 +98,7 @@ class ExLlamaV2DynamicGenerator:
         filter_time_limit: float | None = None,
         **kwargs: Any,
     ) -> None:
+        warn_of_misspelt(kwargs, names_of(ExLlamaV2DynamicGenerator.__init__))
         check_parts(model, cache, tokenizer)
         if draft_model is not None and draft_cache is not None:
             check_parts(draft_model, draft_cache, tokenizer)
@@ -116,8 +120,9 @@ class ExLlamaV2DynamicGenerator:
         self.page_size, self.max_pages = size, cache.max_seq_len // size
         self.num_draft_tokens = num_draft_tokens if draft_model is not None or use_ngram_draft else 0
         self.current_loras: list[ExLlamaV2Lora] | None = None
-        self._check(max_q_size, use_ngram_draft, paged)
-        self._time_limit, self._jobs = filter_time_limit, dict[SequenceState, ExLlamaV2DynamicJob]()
+        check_limits(self, max_q_size, use_ngram_draft, paged)
+        self._time_limit, self._jobs = filter_time_limit, LiveJobs()
+        self._generating, self._turns = threading.RLock(), Turns()
         self.runtime = Runtime(
             model,
             cache,
@@ -190,6 +195,8 @@ class ExLlamaV2DynamicGenerator:
             ConstrainError: a job failed, unless ``return_last_results`` is set.
         """
         event_of(abort_event)
+        own_names = names_of(ExLlamaV2DynamicGenerator.generate) - names_of(ExLlamaV2DynamicJob.__init__)
+        warn_of_misspelt(kwargs, own_names)
         shared = kwargs | {
             "max_new_tokens": max_new_tokens,
             "min_new_tokens": min_new_tokens,
@@ -200,7 +207,7 @@ class ExLlamaV2DynamicGenerator:
             "banned_strings": banned_strings,
         }
         encode = partial(self.tokenizer.encode, add_bos=add_bos, encode_special_tokens=encode_special_tokens)
-        own = _own_options(prompt, seed, filters=filters, embeddings=embeddings, gen_settings=gen_settings)
+        own = own_options(prompt, seed, filters=filters, embeddings=embeddings, gen_settings=gen_settings)
         jobs = [self._make_job(each, encode, **shared, **options) for each, options in own]
         last = self._run(jobs, abort_event)
         heads = ["" if completion_only else each if isinstance(each, str) else each[0] for each, _ in own]
@@ -225,21 +232,23 @@ class ExLlamaV2DynamicGenerator:
 
         Raises:
             ArgumentError: ``job`` is neither a job nor a list of jobs.
-            GenerationError: a job can never fit in the cache, or was enqueued before.
+            GenerationError: a job can never fit in the cache, or was enqueued before, or the model is not loaded.
+            FilterError: a filter follows another job that has not ended.
             BudgetError: the filters of a job allow no output within its ``max_new_tokens``.
         """
-        if not isinstance(job, list):
-            return self._enqueue(job)
-        numbers = []
-        try:
-            for each in job:
-                numbers.append(self._enqueue(each))
-        except ConstrainError:
-            # Enqueue all jobs or none.
-            for each in job[: len(numbers)]:
-                self.cancel(each)
-            raise
-        return numbers
+        with self._turns:
+            if not isinstance(job, list):
+                return self._enqueue(job)
+            numbers = []
+            try:
+                for each in job:
+                    numbers.append(self._enqueue(each))
+            except ConstrainError:
+                # Enqueue all jobs or none.
+                for each in job[: len(numbers)]:
+                    self.cancel(each)
+                raise
+            return numbers
 
     def iterate(self) -> list[dict[str, Any]]:
         """Run one step: start jobs, prefill chunks of prompts, and sample one or more tokens of each running job.
@@ -263,9 +272,22 @@ class ExLlamaV2DynamicGenerator:
             ``prompt_tokens``, ``cached_pages``, ``cached_tokens`` are counts; ``time_enqueued``, ``time_prefill``,
             ``time_generate`` are seconds; ``accepted_draft_tokens`` and ``rejected_draft_tokens`` count draft tokens.
         """
-        results: list[dict[str, Any]] = []
+        with self._turns:
+            return self._refresh() + self._step()
+
+    def _refresh(self) -> list[dict[str, Any]]:
+        """Read the settings of all jobs; return the results of those that this ends, as theirs have become invalid."""
+        results = []
         for job in self.active_jobs:
-            job.refresh(self.tokenizer, self.padded_vocab_size)
+            try:
+                job.refresh(self.tokenizer, self.padded_vocab_size)
+            except Exception as error:
+                self.cancel(job)
+                results.append(job.failed(_typed(error), self.tokenizer, self.num_draft_tokens > 0))
+        return results
+
+    def _step(self) -> list[dict[str, Any]]:
+        results: list[dict[str, Any]] = []
         events = [(self._jobs[event.sequence], event) for event in self.runtime.step()]
         released = [event.update.released for _, event in events if event.update is not None]
         ids = of_each(released, attrgetter("id"))
@@ -275,7 +297,7 @@ class ExLlamaV2DynamicGenerator:
                 values = next(ids), next(probs)
                 results.append(job.report(event.update, *values, self.tokenizer, self.num_draft_tokens > 0))
                 if event.update.finish is not None:
-                    del self._jobs[event.sequence]
+                    self._jobs.remove(event.sequence)
             elif event.progress is not None:
                 done, total = event.progress
                 results.append(job.result("prefill", curr_progress=done, max_progress=total))
@@ -283,19 +305,26 @@ class ExLlamaV2DynamicGenerator:
                 results.append(job.result("started"))
         return results
 
+    @property
+    def unfinished_jobs(self) -> list[ExLlamaV2DynamicJob]:
+        """Waiting and running jobs."""
+        return [*self._jobs]
+
     def num_remaining_jobs(self) -> int:
         """Return the number of waiting and running jobs."""
         return len(self._jobs)
 
     def cancel(self, job: ExLlamaV2DynamicJob) -> None:
         """Cancel a job, without a result; no-op if it is not in the generator."""
-        if job.serial_number is not None and self._jobs.pop(job.sequence, None) is not None:
-            self.runtime.cancel(job.sequence)
+        with self._turns:
+            if job.serial_number is not None and self._jobs.remove(job.sequence):
+                self.runtime.cancel(job.sequence)
 
     def clear_queue(self) -> None:
         """Cancel all jobs."""
-        for job in list(self._jobs.values()):
-            self.cancel(job)
+        with self._turns:
+            for job in self._jobs:
+                self.cancel(job)
 
     def set_loras(self, loras: ExLlamaV2Lora | list[ExLlamaV2Lora] | None) -> None:
         """Use these adapters from now on, and clear the KV cache.
@@ -334,44 +363,6 @@ class ExLlamaV2DynamicGenerator:
             if page.tokens or page.users or not short:
                 print(f"page {page.index}: {len(page.tokens)} tokens, {page.users} users")
 
-    def _check(self, max_q_size: int, use_ngram_draft: bool, paged: bool) -> None:
-        """Raise :class:`GenerationError` if the arguments contradict each other."""
-        config, draft, rows = self.model.config, self.draft_model, self.max_batch_size
-        room = max(max_q_size, config.max_batch_size * config.max_input_len)
-        problems = {
-            f"max_batch_size={rows} times max_q_size={max_q_size} is more than a pass takes, {room} tokens": (
-                rows * max_q_size > room
-            ),
-            f"max_seq_len={self.max_seq_len} is more than the model takes, {config.max_seq_len}": (
-                self.max_seq_len > config.max_seq_len
-            ),
-            f"max_chunk_size={self.max_chunk_size} must be a multiple of {self.page_size}": (
-                paged and self.max_chunk_size % self.page_size != 0
-            ),
-            f"num_draft_tokens={self.num_draft_tokens} is more than max_q_size={max_q_size}": (
-                self.num_draft_tokens > max_q_size
-            ),
-            "a draft model needs a draft cache, and a draft cache a draft model": (
-                (draft is None) != (self.draft_cache is None)
-            ),
-            "use_ngram_draft and draft_model exclude each other": use_ngram_draft and draft is not None,
-            "the draft model takes shorter sequences than the model": (
-                draft is not None and draft.config.max_seq_len < config.max_seq_len
-            ),
-        }
-        for cache in filter(None, (self.cache, self.draft_cache)):
-            problems[
-                f"the cache must have batch_size=1, and max_seq_len a multiple of {self.page_size} that all caches "
-                f"share, not batch_size={cache.batch_size} and max_seq_len={cache.max_seq_len}"
-            ] = (
-                cache.batch_size != 1
-                or cache.max_seq_len % self.page_size != 0
-                or cache.max_seq_len != self.max_total_tokens
-            )
-        for problem, is_found in problems.items():
-            if is_found:
-                raise GenerationError(problem)
-
     def _make_proposer(self, max_ngram: int) -> Proposer | None:
         if not self.num_draft_tokens:
             return None
@@ -382,9 +373,11 @@ class ExLlamaV2DynamicGenerator:
 
     def _enqueue(self, job: ExLlamaV2DynamicJob) -> int:
         check_type("job", job, ExLlamaV2DynamicJob, "an ExLlamaV2DynamicJob, or a list of such")
+        check_loaded(self.model, self.draft_model)
+        self._jobs.check(job)
         request = job.request(self.tokenizer, self.padded_vocab_size, self.current_loras or (), self._time_limit)
         sequence = self.runtime.add(request)
-        self._jobs[sequence] = job
+        self._jobs.add(sequence, job)
         job.attach(sequence)
         return sequence.serial
 
@@ -397,33 +390,27 @@ class ExLlamaV2DynamicGenerator:
 
     def _run(self, jobs: list[ExLlamaV2DynamicJob], abort_event: threading.Event | None) -> list[dict[str, Any]] | None:
         """Run jobs to completion; return the last result of each, or ``None`` if aborted."""
-        self.enqueue(jobs)
-        last: dict[ExLlamaV2DynamicJob, dict[str, Any]] = {}
-        try:
-            while self.num_remaining_jobs():
-                last |= {result["job"]: result for result in self.iterate() if result["eos"]}
-                if abort_event is not None and abort_event.is_set():
-                    self.clear_queue()
-                    return None
-        finally:
-            for job in jobs:
-                self.cancel(job)
+        with self._generating:
+            self.enqueue(jobs)
+            last: dict[ExLlamaV2DynamicJob, dict[str, Any]] = {}
+            try:
+                while self.num_remaining_jobs():
+                    last |= {result["job"]: result for result in self.iterate() if result["eos"]}
+                    if abort_event is not None and abort_event.is_set():
+                        self.clear_queue()
+                        return None
+            finally:
+                for job in jobs:
+                    self.cancel(job)
+        if any(job not in last for job in jobs):
+            raise GenerationError("generate lost a job: another thread has cancelled it, or got its results of iterate")
         return [last[job] for job in jobs]
 
 
-def _own_options(
-    prompt: Prompt | list[Prompt], seed: int | None, **options: Any
-) -> list[tuple[Prompt, dict[str, Any]]]:
-    """Return each prompt with its seed, and its value of each option: for a list of prompts, an entry of a list."""
-    if seed is not None:
-        check_count("seed", seed, minimum=None)
-    prompts: list[Prompt] = prompt if isinstance(prompt, list) else [prompt]
-    count = len(prompts)
-    for name, value in options.items():
-        is_shared = not isinstance(value, list) if name == "gen_settings" else not isinstance(prompt, list)
-        if is_shared or value is None:
-            options[name] = [value] * count
-        elif not isinstance(value, (list, tuple)) or len(value) != count:
-            raise GenerationError(f"{name} must be a list with an entry, or None, for each of the {count} prompts")
-    options["seed"] = [None if seed is None else seed + number for number in range(count)]
-    return [(each, {name: values[i] for name, values in options.items()}) for i, each in enumerate(prompts)]
+def _typed(error: Exception) -> Exception:
+    """Return an error of invalid settings as one of this package."""
+    if isinstance(error, ConstrainError):
+        return error
+    typed = GenerationError(f"the settings of the job are invalid: {type(error).__name__}: {error}")
+    typed.__cause__ = error
+    return typed

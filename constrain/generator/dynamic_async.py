@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
+from weakref import WeakValueDictionary
 
 from constrain.errors import GenerationError
 from constrain.generator.dynamic import ExLlamaV2DynamicGenerator
@@ -16,9 +18,11 @@ Results = asyncio.Queue["dict[str, Any] | Exception | None"]
 class ExLlamaV2DynamicGeneratorAsync:
     """Runs the jobs of a dynamic generator in a task of the event loop. Must be used from that loop only.
 
+    A job that the program no longer refers to is cancelled, since nobody can read its results.
+
     Attributes:
         generator: the wrapped generator.
-        jobs: unfinished jobs, keyed by the job of the wrapped generator.
+        jobs: unfinished jobs, keyed by the job of the wrapped generator, as long as the program refers to them.
         iteration_task: the task.
     """
 
@@ -36,7 +40,7 @@ class ExLlamaV2DynamicGeneratorAsync:
         """
         loop = asyncio.get_running_loop()
         self.generator = self.generator_type(*args, **kwargs)
-        self.jobs: dict[ExLlamaV2DynamicJob, ExLlamaV2DynamicJobAsync] = {}
+        self.jobs: WeakValueDictionary[ExLlamaV2DynamicJob, ExLlamaV2DynamicJobAsync] = WeakValueDictionary()
         self._wake = asyncio.Event()
         self._closed = False
         self.iteration_task = loop.create_task(self._run())
@@ -77,7 +81,8 @@ class ExLlamaV2DynamicGeneratorAsync:
             await self._wake.wait()
             if self._closed:
                 return
-            if not self.jobs:
+            self._cancel_dropped()
+            if not self.generator.num_remaining_jobs():
                 self._wake.clear()
                 continue
             try:
@@ -90,6 +95,13 @@ class ExLlamaV2DynamicGeneratorAsync:
             # Let the consumers of the results run.
             await asyncio.sleep(0)
 
+    def _cancel_dropped(self) -> None:
+        """Cancel jobs that the program no longer refers to."""
+        if self.generator.num_remaining_jobs() > len(self.jobs):
+            for job in self.generator.unfinished_jobs:
+                if job not in self.jobs:
+                    self.generator.cancel(job)
+
     def _deliver(self, result: dict[str, Any]) -> None:
         job = self.jobs.get(result["job"])
         if job is None:
@@ -101,7 +113,7 @@ class ExLlamaV2DynamicGeneratorAsync:
     def _fail(self, error: Exception) -> None:
         """Close the generator after an error of its own, and raise that error in the consumer of every job."""
         self._closed = True
-        for job in self.jobs.values():
+        for job in list(self.jobs.values()):
             job.queue.put_nowait(error)
         self.jobs.clear()
         self.generator.clear_queue()
@@ -109,6 +121,9 @@ class ExLlamaV2DynamicGeneratorAsync:
 
 class ExLlamaV2DynamicJobAsync:
     """A job of an asynchronous generator: ``async for`` yields its results until the output is complete.
+
+    After a ``break`` it goes on, and can be iterated further, as long as the program refers to it. If a task is
+    cancelled that waits for a result, so is the job.
 
     Attributes:
         generator: the generator.
@@ -140,7 +155,12 @@ class ExLlamaV2DynamicJobAsync:
 
     async def __aiter__(self) -> AsyncIterator[dict[str, Any]]:
         while not self._done and not self.cancelled:
-            result = await self.queue.get()
+            try:
+                result = await self.queue.get()
+            except asyncio.CancelledError:
+                with suppress(GenerationError):  # it may be done
+                    await self.cancel()
+                raise
             self._done = not isinstance(result, dict) or result["eos"]
             if isinstance(result, Exception):
                 raise result

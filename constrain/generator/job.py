@@ -56,7 +56,6 @@ class ExLlamaV2DynamicJob:
 
     Attributes:
         filters: the constraints on the output.
-        last_result: the result with ``eos``; ``None`` before.
         full_completion: output released so far.
         serial_number: serial number within its generator; ``None`` before ``enqueue``.
         identifier, gen_settings, max_new_tokens, min_new_tokens, max_skips: as given.
@@ -110,7 +109,6 @@ class ExLlamaV2DynamicJob:
         stop_tokens, stop_strings = split_stop_conditions(stop_conditions)
         self.serial_number: int | None = None
         self.full_completion = ""
-        self.last_result: dict[str, Any] | None = None
         self.is_finished = False
         self.return_probs = return_probs
         self.filters = filters_of(filters)
@@ -253,7 +251,6 @@ class ExLlamaV2DynamicJob:
             if drafting:
                 result["accepted_draft_tokens"] = self.accepted_draft_tokens
                 result["rejected_draft_tokens"] = self.rejected_draft_tokens
-            self.last_result = result
         return result
 
     def failed(self, error: Exception, tokenizer: ExLlamaV2Tokenizer, drafting: bool) -> dict[str, Any]:

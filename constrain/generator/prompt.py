@@ -18,14 +18,19 @@ PLACEHOLDER = "{{EMBED_HERE}}"
 _HIDDEN = -1e4
 
 
-def check_ids(ids: Any) -> None:
-    """Check that ``ids`` is a non-empty integer tensor of shape (rows, n).
+def ids_of(ids: Any) -> torch.Tensor:
+    """Return a non-empty integer tensor of shape (rows, n) as int64.
 
     Raises:
-        ArgumentError: it is not.
+        ArgumentError: it is something else.
     """
-    if not isinstance(ids, torch.Tensor) or ids.dim() != 2 or not ids.numel() or ids.is_floating_point():
+    if not isinstance(ids, torch.Tensor) or ids.dim() != 2 or not ids.numel() or not _is_integral(ids.dtype):
         raise refused("input_ids", ids, "ids as the tokenizer gives them, int64 of shape (rows, n), and not empty")
+    return ids.long()
+
+
+def _is_integral(dtype: torch.dtype) -> bool:
+    return dtype is not torch.bool and not dtype.is_floating_point and not dtype.is_complex
 
 
 def embeddings_of(embeddings: Sequence[ExLlamaV2MMEmbedding] | None) -> list[ExLlamaV2MMEmbedding]:

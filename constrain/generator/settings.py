@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import copy
 import math
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from constrain.arguments import check_count, check_number, check_type, refused
 from constrain.engine.bitmask import packed
 from constrain.errors import ArgumentError, GenerationError
 from constrain.filters.masks import RowMask
+from constrain.generator.arguments import warn_of_misspelt
 from constrain.generator.special_sets import dry_breakers, xtc_protected
 from constrain.runtime.sampler.params import Mirostat, SamplingParams, TokenBias
 from constrain.tokenizer import ExLlamaV2Tokenizer
@@ -141,7 +143,9 @@ class Settings:
         return Settings(**{"temperature": 1.0, "token_repetition_penalty": 1.0, "top_p": 0.0, "top_k": 1, **kwargs})
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set a field, and invalidate the cached sampling parameters."""
+        """Set a field, and invalidate the cached sampling parameters; warn of names that are probably mistakes."""
+        if name not in _FIELDS:
+            _warn_of(name)
         self.__dict__[name] = value
         self.__dict__.pop("_params", None)
 
@@ -153,13 +157,16 @@ class Settings:
             width: number of logits.
 
         Raises:
-            GenerationError: the shape of ``token_bias`` differs from that of the logits.
+            ArgumentError, GenerationError: a field is invalid, as for :meth:`check`, or the shape of ``token_bias``
+                differs from that of the logits.
         """
         bias = self.token_bias
-        version = None if bias is None or bias.is_inference() else bias._version
+        tracks = hasattr(bias, "is_inference") and not bias.is_inference()
+        version = bias._version if bias is not None and tracks else None
         key = tokenizer, width, version
         made = self.__dict__.get("_params")
         if made is None or made[0] != key:
+            self.check()
             made = self.__dict__["_params"] = key, self._make_params(tokenizer, width)
         params: SamplingParams = made[1]
         return params
@@ -251,6 +258,19 @@ class Settings:
             size = tokenizer.config.vocab_size or tokenizer.get_vocab_size()
             self.token_bias = torch.full(((size + 31) // 32 * 32,), start)
         return self.token_bias
+
+
+_FIELDS = frozenset(each.name for each in fields(Settings))
+#: Fields of old versions of exllamav2, which are arguments of the generators now.
+_MOVED = frozenset({"filters", "filter_prefer_eos"})
+
+
+def _warn_of(name: str) -> None:
+    """Warn if an attribute, which has no effect, was probably meant to have one."""
+    if name in _MOVED:
+        warnings.warn(f"settings have no {name!r}, which is ignored: give it to the generator", stacklevel=3)
+    else:
+        warn_of_misspelt([name], _FIELDS, stacklevel=4)
 
 
 def _mask(tokens: Iterable[int], width: int) -> RowMask:

@@ -11,10 +11,10 @@ import torch
 
 from constrain.arguments import check_count, refused
 from constrain.errors import GenerationError
-from constrain.generator.arguments import event_of, split_stop_conditions
-from constrain.generator.base import ExLlamaV2BaseGenerator
+from constrain.generator.arguments import event_of, names_of, split_stop_conditions, warn_of_misspelt
+from constrain.generator.base import ExLlamaV2BaseGenerator, check_loaded
 from constrain.generator.job import ExLlamaV2DynamicJob
-from constrain.generator.prompt import PromptBatch, check_ids, left_padding, prepend_embeddings
+from constrain.generator.prompt import PromptBatch, ids_of, left_padding, prepend_embeddings
 from constrain.generator.results import joined, token_ids
 from constrain.generator.settings import Settings
 from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2Lora
@@ -185,17 +185,21 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
         Arguments that are not listed are those of :meth:`generate_simple` and :class:`ExLlamaV2DynamicJob`.
 
         Args:
-            input_ids: int64 of shape (1, n); (2, n) for guidance, with the condition and without it.
+            input_ids: integers of shape (1, n); (2, n) for guidance, with the condition and without it.
             input_mask, position_offsets: left padding of prompts, as for :meth:`ExLlamaV2.forward`.
             return_probabilities: report the probability of each token.
             abort_event: set it (from another thread) to end early; then the next call of ``stream_ex`` is the last.
             input_embeddings: of shape (rows, n, hidden size), prepended to the prompt.
             max_new_tokens: by default as many as fit in the context, without regard to ``complete_within_budget``.
+            kwargs: ignored, for compatibility; a name that is similar to one of the above causes a warning.
 
         Raises:
-            ArgumentError, GenerationError: an argument is invalid, or exceeds the limits of model and cache.
+            ArgumentError, GenerationError: an argument is invalid, or exceeds the limits of model and cache, or the
+                model is not loaded.
             BudgetError: the filters allow no output within ``max_new_tokens``.
         """
+        warn_of_misspelt(kwargs, names_of(ExLlamaV2StreamingGenerator.begin_stream_ex))
+        check_loaded(self.model, self.draft_model)
         self.abort_event = event_of(abort_event)
         batch = self._prompts(input_ids, input_mask, position_offsets, input_embeddings)
         job = ExLlamaV2DynamicJob(
@@ -225,7 +229,7 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
         position_offsets: torch.Tensor | None,
         input_embeddings: torch.Tensor | None,
     ) -> PromptBatch:
-        check_ids(input_ids)
+        input_ids = ids_of(input_ids)
         padding = left_padding(input_ids, input_mask, position_offsets)
         if input_embeddings is None:
             return PromptBatch(input_ids, padding)
@@ -309,9 +313,9 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
 
             - ``chunk``: text that was released, possibly empty;
             - ``eos``: whether the output has ended, with ``eos_reason`` as in the results of the dynamic generator, or
-              ``"aborted"``;
-            - ``chunk_token_ids``: its tokens, int64 of shape (1, n); none in the call in which a stop condition ends
-              the output;
+              ``"aborted"``; calls after the end return it again, with an empty chunk;
+            - ``chunk_token_ids``: its tokens, int64 of shape (1, n); without those from which a stop condition ends
+              the output, also where ``chunk`` has text that was held until then;
             - ``probs``: if requested, their probabilities, float32 of shape (n,);
             - ``top_tokens``: if requested, pairs of id and probability, ``return_top_tokens`` for each token, the
               most likely first;
@@ -386,6 +390,8 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
         if suppressed:
             result["suppressed"] = suppressed[0]
         if result["eos"]:
+            # Without an update, the output was aborted, unless it had ended before and all of it was read.
+            end = end or (None if updates or self._updates else job.sequence.finish)
             result["eos_reason"] = "aborted" if end is None else end.reason
         return result
 

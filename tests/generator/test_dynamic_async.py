@@ -100,6 +100,56 @@ def test_who_waits_for_a_cancelled_job_is_woken(world: World) -> None:
     asyncio.run(main())
 
 
+def test_a_job_can_be_iterated_in_parts(world: World) -> None:
+    async def main() -> None:
+        generator, text = world.make(), ""
+        job = ExLlamaV2DynamicJobAsync(generator, IDS, 6, gen_settings=GREEDY)
+        for _ in range(8):
+            async for result in job:
+                text += result.get("text", "")
+                break
+            await asyncio.sleep(0)
+        assert text == world.alone(IDS, 6, gen_settings=GREEDY)
+        await generator.close()
+
+    asyncio.run(main())
+
+
+def test_jobs_that_nobody_reads_any_more_are_cancelled(world: World) -> None:
+    async def until_no_job_is_left(generator: ExLlamaV2DynamicGeneratorAsync) -> None:
+        for _ in range(20):
+            gc.collect()
+            await asyncio.sleep(0)
+        assert not generator.jobs and generator.generator.num_remaining_jobs() == 0
+
+    async def main() -> None:
+        generator = world.make()
+
+        async def leave() -> None:
+            async for _ in ExLlamaV2DynamicJobAsync(generator, IDS, 500):
+                break
+
+        await leave()
+        await until_no_job_is_left(generator)
+
+        job = ExLlamaV2DynamicJobAsync(generator, IDS, 500)
+
+        async def read() -> None:
+            async for _ in job:
+                pass
+
+        reading = asyncio.create_task(read())
+        await asyncio.sleep(0)
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        assert job.cancelled
+        await until_no_job_is_left(generator)
+        await generator.close()
+
+    asyncio.run(main())
+
+
 def test_jobs_that_cannot_be_are_refused_at_once(world: World) -> None:
     async def main() -> None:
         generator = world.make(256)

@@ -139,6 +139,17 @@ def test_stop_conditions(generator: ExLlamaV2StreamingGenerator) -> None:
         generator.set_stop_conditions(None)  # type: ignore[arg-type]
 
 
+def test_after_its_end_a_stream_says_why_it_ended(generator: ExLlamaV2StreamingGenerator) -> None:
+    he = generator.tokenizer.get_id_to_piece_list().index("he")
+    event = threading.Event()
+    stream(generator, "x", 9, settings=forcing([he, EOS]), abort_event=event)
+    for _ in range(2):
+        again = generator.stream_ex()
+        assert (again["chunk"], again["eos"], again["eos_reason"]) == ("", True, "stop_token")
+        assert again["chunk_token_ids"].shape == (1, 0)
+        event.set()
+
+
 def test_what_is_asked_for(generator: ExLlamaV2StreamingGenerator) -> None:
     wanted: dict[str, Any] = {"return_probabilities": True, "return_top_tokens": 3, "return_logits": True}
     results = stream(generator, PROMPT, 4, settings=biased(generator, he=50.0), **wanted)
