@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -20,6 +20,7 @@ from constrain.cli.options import (
     GpuOptions,
     OutputFile,
     SchemaParam,
+    encoding_option,
     filters_option,
     gpu_options,
     max_new_tokens_option,
@@ -53,6 +54,7 @@ _NOTICE = "Ctrl-C: the documents that have started will be finished; again: stop
 )
 @click.option("--column", help="Column of the texts in tables (CSV, TSV, JSON Lines, Parquet); each row is a document.")
 @click.option("--id-column", "ids", help="Column that names the rows.  [default: their numbers]")
+@encoding_option
 @click.option(
     "--each", type=click.Choice(["page", "paragraph", "row"]), help="Extract a record from each one of these."
 )
@@ -97,6 +99,7 @@ def extract(
     output: Path | None,
     column: str | None,
     ids: str | None,
+    encoding: str | None,
     each: PartKind | None,
     limit: int | None,
     sample: int | None,
@@ -122,12 +125,18 @@ def extract(
 
     Ctrl-C ends a run after the documents in progress, and a second one at once. The exit code is then 130.
     """
+    from constrain.documents import inputs
     from constrain.runs import run_extraction
 
     _check_workers(address, workers, gpus)
-    documents, total = _documents(files, column, ids, output, limit, sample, options["seed"])
+    if retry_failed and output is None:
+        raise click.UsageError("--retry-failed needs -o: without a file there are no earlier failures")
+    listed = partial(inputs, files, column=column, ids=ids, encoding=encoding, leave_out=_own(output))
+    documents, total = _documents(listed, limit, sample, options["seed"])
     if not total:
         click.echo("warning: there are no documents", err=True)
+    if ids and not column:
+        raise click.UsageError("--id-column names the rows of tables that are read by --column")
     if column is None:
         _warn_of_tables(files)
     _warn_of_others(files, column, output)
@@ -155,28 +164,13 @@ def _run(run: Callable[..., Progress], output: Path | None, total: int | None, e
 
 
 def _documents(
-    files: Sequence[str],
-    column: str | None,
-    ids: str | None,
-    output: Path | None,
-    limit: int | None,
-    number: int | None,
-    seed: int | None,
+    listed: Callable[[], Iterable[Source]], limit: int | None, number: int | None, seed: int | None
 ) -> tuple[Iterable[Source], int]:
     """Return the documents, still unread, and their number."""
-    from constrain.documents import inputs
     from constrain.runs import sample
 
     if limit and number:
         raise click.UsageError("--limit and --sample exclude each other")
-    if ids and not column:
-        raise click.UsageError("--id-column names the rows of tables that are read by --column")
-
-    own = _own(output)
-
-    def listed() -> Iterator[Source]:
-        return inputs(files, column=column, ids=ids, leave_out=own)
-
     if number:
         chosen = sample(listed(), number, seed or 0)
         return chosen, len(chosen)

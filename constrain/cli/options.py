@@ -31,6 +31,10 @@ max_new_tokens_option = click.option(
     show_default=True,
     help="Most tokens to write for one answer.",
 )
+encoding_option = click.option(
+    "--encoding",
+    help="Encoding of texts, pages and tables, such as cp1252.  [default: by their mark, UTF-8, or detected]",
+)
 seed_option = click.option("--seed", type=int, help="Seed of the sample, to get the same answer again.")
 
 

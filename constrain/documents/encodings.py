@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import codecs
 
-from constrain.documents.optional import optional
-from constrain.errors import DocumentError
+from constrain.documents.legacy_encodings import detected_encoding
+from constrain.errors import ArgumentError, DocumentError
 
 #: Byte order marks and the codecs that drop them. UTF-32 comes before UTF-16, whose mark is the beginning of its own.
 _MARKS = (
@@ -15,36 +15,64 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-#: Encodings that are detected, the more usual first: short texts may be valid in several.
-_LEGACY = (
-    *("cp1252", "cp1250", "cp1251", "cp1253", "cp1254", "cp1255", "cp1256", "cp1257", "cp1258", "cp874", "koi8_r"),
-    *("gb18030", "big5", "cp932", "euc_jp", "cp949", "iso2022_jp"),
-)
+#: How texts in ISO-2022-JP, whose bytes are all ASCII, go over to Japanese.
+_ESCAPES = (b"\x1b$B", b"\x1b$@")
+
+
+def check_encoding(encoding: str | None) -> None:
+    """Raise an :class:`~constrain.errors.ArgumentError` unless Python knows an encoding of texts by this name."""
+    try:
+        if encoding is not None:
+            "".encode(encoding)
+    except LookupError as error:
+        raise ArgumentError(f"there is no encoding of texts {encoding!r}; one is 'cp1252', for example") from error
 
 
 def decode(content: bytes, source: str, declared: str | None = None) -> str:
-    """Decode a text, with ``\\n`` at the ends of its lines.
+    """Decode a text, with ``\\n`` at the ends of its lines; arguments and errors as for :func:`decoded`."""
+    return decoded(content, source, declared)[0]
+
+
+def decoded(content: bytes, source: str, declared: str | None = None, encoding: str | None = None) -> tuple[str, str]:
+    """Decode a text, and return it, with ``\\n`` at the ends of its lines, and the name of its encoding.
 
     Args:
         content: the bytes.
         source: name of the document, for errors.
         declared: the encoding that the document names, tried after byte order marks and before detection.
+        encoding: the encoding, if it is known.
 
     Raises:
-        DocumentError: the bytes are no text, or charset-normalizer is needed and not installed.
+        DocumentError: the bytes are no text, or not one in ``encoding``.
     """
-    text = content.decode(encoding_of(content, source, declared), errors="replace")
-    return text.replace("\r\n", "\n").replace("\r", "\n")
+    used = encoding or encoding_of(content, source, declared)
+    try:
+        text = content.decode(used, errors="strict" if encoding else "replace")
+    except UnicodeError as error:
+        raise DocumentError(source, f"it is not in the encoding {encoding}: {error}") from error
+    return text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n"), used
+
+
+def encoding_note(encoding: str) -> dict[str, str]:
+    """Return the metadata about an encoding: its name, unless it is one of Unicode, which is certain."""
+    return {} if encoding.lower().replace("_", "-").startswith("utf") else {"encoding": encoding}
+
+
+def marked_encoding(content: bytes) -> str | None:
+    """Return the encoding that a byte order mark names, or that is UTF-16 without a mark; else ``None``."""
+    marked = next((name for mark, name in _MARKS if content.startswith(mark)), None)
+    return marked or next((name for name in _utf16(content) if _is_encoded(content, name)), None)
 
 
 def encoding_of(content: bytes, source: str, declared: str | None = None) -> str:
-    """Return the name of a text's encoding; arguments and errors as for :func:`decode`."""
+    """Return the name of a text's encoding; arguments and errors as for :func:`decoded`."""
     for mark, name in _MARKS:
         if content.startswith(mark):
             return name
     # As browsers do: what says Latin-1 is mostly written in Windows' extension of it.
     first = "cp1252" if declared and declared.lower() in ("iso-8859-1", "latin-1", "latin1") else declared
-    for candidate in filter(None, (first, "utf-8", *_utf16(content))):
+    japanese = "iso2022_jp" if any(escape in content for escape in _ESCAPES) else None
+    for candidate in filter(None, (first, japanese, "utf-8", *_utf16(content))):
         if _is_encoded(content, candidate):
             return candidate
     return "utf-8" if _is_damaged_utf8(content) else _detected(content, source)
@@ -72,11 +100,7 @@ def _is_encoded(content: bytes, encoding: str) -> bool:
 
 
 def _detected(content: bytes, source: str) -> str:
-    with optional(source):
-        from charset_normalizer import from_bytes
-    matches = list(from_bytes(content, cp_isolation=list(_LEGACY))) if 0 not in content else []
-    if not matches:
+    found = detected_encoding(content)
+    if found is None:
         raise DocumentError(source, "it is not a text: convert it to a format that can be read, such as PDF or UTF-8")
-    best = matches[0]
-    equal = {match.encoding for match in matches if (match.chaos, match.coherence) == (best.chaos, best.coherence)}
-    return next(name for name in _LEGACY if name in equal)
+    return found

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from constrain.documents.document import Document
-from constrain.documents.encodings import decode
+from constrain.documents.encodings import decoded, encoding_note
 from constrain.documents.optional import optional
 
 if TYPE_CHECKING:
@@ -17,12 +17,13 @@ _DECLARED = re.compile(rb"""(?:charset|encoding)\s*=\s*["']?\s*([\w.:-]+)""", re
 _DECLARED_WITHIN = 2048
 
 
-def read_html(content: bytes, source: str) -> Document:
+def read_html(content: bytes, source: str, encoding: str | None = None) -> Document:
     """Read a page: its text as it is laid out, with lists and tables, and its title as metadata."""
     declared = _DECLARED.search(content[:_DECLARED_WITHIN])
-    markup = decode(content, source, declared[1].decode() if declared else None)
+    markup, used = decoded(content, source, declared[1].decode() if declared else None, encoding)
     title = _title(markup, source)
-    return Document(html_to_text(markup, source), source, {"title": title} if title else {})
+    metadata = {"title": title} if title else {}
+    return Document(html_to_text(markup, source), source, metadata | ({} if declared else encoding_note(used)))
 
 
 def html_to_text(markup: str, source: str) -> str:

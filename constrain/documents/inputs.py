@@ -7,16 +7,17 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from glob import glob, has_magic
 from io import UnsupportedOperation
 from pathlib import Path
 
 from constrain.documents.document import Document
+from constrain.documents.encodings import check_encoding
 from constrain.documents.read import SUFFIXES, read, read_bytes
 from constrain.documents.tables import TABLES, Row, columns, is_table, rows
-from constrain.errors import DocumentError
+from constrain.errors import ArgumentError, DocumentError
 
 #: The argument and source that stand for standard input.
 STDIN = "-"
@@ -42,6 +43,7 @@ def inputs(
     *,
     column: str | None = None,
     ids: str | None = None,
+    encoding: str | None = None,
     leave_out: Iterable[str | Path] = (),
 ) -> Iterator[Source]:
     """Yield the documents that the arguments of a command name, one at a time and unread.
@@ -51,17 +53,26 @@ def inputs(
             a known suffix are taken, in order; patterns such as ``"mails/**/*.eml"``; ``"-"`` is standard input.
         column: column of the texts in tables (CSV, TSV, JSON Lines, Parquet); each row is then a document, with the
             other columns as metadata. Without it, tables in folders are left out, and others are read as texts.
-        ids: column of the rows' names.
+        ids: column of the rows' names. A row without one is named by its number, as by default.
+        encoding: the encoding of texts, pages and tables; by default as their mark says, UTF-8, or detected.
         leave_out: files that are no documents wherever they are found, such as the output of an earlier run.
 
+    A file that several arguments name is one document.
+
     Raises:
+        ArgumentError: there is no such encoding, or a column is named and no file is a table.
         DocumentError: a folder or pattern has no file, or a table has no such column.
     """
+    check_encoding(encoding)
     others = {Path(path).resolve() for path in leave_out}
-    files = [file for path in paths for file in _files(path, column) if not _is_one_of(Path(file), others)]
-    for table in filter(is_table, files) if column is not None else ():
-        _check_columns(table, (column, ids))
-    return _sources(files, column, ids)
+    found = (file for path in paths for file in _files(path, column) if not _is_one_of(Path(file), others))
+    files = list({os.path.normpath(file): file for file in found}.values())
+    tables = [] if column is None else list(filter(is_table, files))
+    if column is not None and not tables:
+        raise ArgumentError(f"column {column!r} is one of tables ({', '.join(sorted(TABLES))}), and no file is a table")
+    for table in tables:
+        _check_columns(table, (column, ids), encoding)
+    return _sources(files, column, ids, encoding)
 
 
 def left_out(paths: Iterable[str], *, column: str | None = None, leave_out: Iterable[str | Path] = ()) -> Counter[str]:
@@ -120,14 +131,14 @@ def _is_hidden(file: Path, folder: Path) -> bool:
     return any(part.startswith(".") for part in file.relative_to(folder).parts)
 
 
-def _sources(files: list[str], column: str | None, ids: str | None) -> Iterator[Source]:
+def _sources(files: list[str], column: str | None, ids: str | None, encoding: str | None) -> Iterator[Source]:
     for file in files:
         if file == STDIN:
-            yield Source(STDIN, lambda: read_bytes(_standard_input(), STDIN))
+            yield Source(STDIN, lambda: read_bytes(_standard_input(), STDIN, encoding=encoding))
         elif column is not None and is_table(file):
-            yield from (_row_source(file, row, column, ids) for row in rows(file))
+            yield from _row_sources(file, column, ids, encoding)
         else:
-            yield Source(file, partial(read, file))
+            yield Source(file, partial(read, file, encoding=encoding))
 
 
 def _standard_input() -> bytes:
@@ -139,9 +150,26 @@ def _standard_input() -> bytes:
     return sys.stdin.buffer.read()  # a substitute without a file
 
 
-def _row_source(file: str, row: Row, column: str, ids: str | None) -> Source:
-    name = f"{file}#{row.number if ids is None else row.values.get(ids, row.number)}"
-    return Source(name, partial(_row_document, name, row, column))
+def _row_sources(file: str, column: str, ids: str | None, encoding: str | None) -> Iterator[Source]:
+    """Yield the rows of a table. A row whose name an earlier one has cannot be told from it: its error says so."""
+    numbers: dict[str, int] = {}
+    for row in rows(file, encoding):
+        label = _label(row, ids)
+        name = f"{file}#{label}"
+        first = numbers.setdefault(label, row.number)
+        if first == row.number:
+            yield Source(name, partial(_row_document, name, row, column))
+        else:
+            name = f"{name} (row {row.number})"
+            error = f"rows {first} and {row.number} have the same {ids!r}, {label!r}: give a column that names each row"
+            yield Source(name, partial(_row_document, name, replace(row, error=error), column))
+
+
+def _label(row: Row, ids: str | None) -> str:
+    """Return the name of a row: its value in the column of ids, or its number if it has none there."""
+    value = None if ids is None else row.values.get(ids)
+    is_name = isinstance(value, (str, int, float)) and not isinstance(value, bool) and str(value).strip()
+    return str(value) if is_name else str(row.number)
 
 
 def _row_document(name: str, row: Row, column: str) -> Document:
@@ -155,9 +183,9 @@ def _row_document(name: str, row: Row, column: str) -> Document:
     return Document(text or "", name, {key: value for key, value in row.values.items() if key != column})
 
 
-def _check_columns(file: str, wanted: Iterable[str | None]) -> None:
+def _check_columns(file: str, wanted: Iterable[str | None], encoding: str | None) -> None:
     """Raise if a table is known to lack a column."""
-    found = columns(file)
+    found = columns(file, encoding)
     for name in wanted:
         if found is not None and name is not None and name not in found:
             others = f", but {', '.join(found)}" if found else ": it is empty"

@@ -2,53 +2,101 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable
 from email import message_from_bytes, policy
 from email.message import EmailMessage
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import Any, TypeAlias
 
 from constrain.documents.document import Document
-from constrain.documents.encodings import decode
-from constrain.documents.html import html_to_text
+from constrain.documents.encodings import marked_encoding
+from constrain.documents.mail_parts import Attachment, mail_parts
+
+#: Returns the text of a file, given its bytes and its name; empty if it has none that can be read.
+AttachmentReader: TypeAlias = Callable[[bytes, str], str]
 
 #: Headers that are shown at the beginning of the text, by the name that they have in the metadata.
 _HEADERS = {"From": "sender", "To": "recipients", "Cc": "copies", "Subject": "subject", "Date": "date"}
-
-
 _FORWARDED = "\n\n---------- Forwarded message ----------\n"
+_ATTACHED = "\n\n---------- Attachment: {} ----------\n"
+
+_HEADER_LINES = re.compile(rb"(?:[!-9;-~]+:.*\r?\n(?:[ \t].*\r?\n)*)+(?:\r?\n|\Z)")
+#: Headers that programs add which send and receive e-mails.
+_TRANSPORT = frozenset({"message-id", "mime-version", "received", "return-path", "delivered-to"})
+#: Headers that a text may have that a person has saved or typed.
+_USUAL = frozenset(
+    "from to cc bcc subject date sender reply-to in-reply-to references sent importance priority".split()
+)
+_ADDRESS = re.compile(r"[^\s@<>]+@[^\s@<>]+")
 
 
-def read_mail(content: bytes, source: str) -> Document:
+def read_mail(content: bytes, source: str, read_attached: AttachmentReader) -> Document:
     """Read an e-mail: lines with its headers and the names of attachments, an empty line, and its text.
 
-    Attached messages, such as forwarded ones, follow in the same form.
+    The text has all texts that the e-mail shows, in order; of alternatives, the plain text or else the page. Then come
+    attached texts, and what can be read of attached PDF, DOCX and the like, each after a line with its name. Attached
+    messages, such as forwarded ones, follow in the same form as the e-mail itself.
 
     The metadata has ``sender``, ``recipients``, ``copies``, ``subject``, ``date`` (ISO 8601, or as it is if it is no
-    date) and ``attachments``, a list of names, as far as the e-mail has them.
+    date), ``attachments``, a list of names, and ``attachments_read``, the names of those that are in the text, as far
+    as the e-mail has them.
+
+    Args:
+        content: the e-mail.
+        source: its name.
+        read_attached: reads attached files that are no texts.
     """
+    encoding = marked_encoding(content)
+    if encoding is not None:  # programs that save texts add marks, which are no part of an e-mail
+        content = content.decode(encoding, "replace").encode()
     message = message_from_bytes(content, _class=EmailMessage, policy=policy.default)
-    return _document(message, source)
+    return _document(message, source, "utf-8" if encoding else None, read_attached)
 
 
-def _document(message: EmailMessage, source: str) -> Document:
+def is_mail(content: bytes) -> bool:
+    """Return whether a text without a known suffix is an e-mail, and no text that begins with lines like its headers.
+
+    It has a header of the programs that transport e-mails, or is from an address at a date and has no other headers
+    than those that people write.
+    """
+    if (encoding := marked_encoding(content[:1024])) is not None:
+        content = content.decode(encoding, "replace").encode()
+    found = _HEADER_LINES.match(content)
+    if found is None:
+        return False
+    headers = message_from_bytes(found[0], policy=policy.compat32)
+    names = {name.lower() for name in headers}
+    if not names.isdisjoint(_TRANSPORT):
+        return True
+    has_address = _ADDRESS.search(str(headers.get("From", ""))) is not None
+    are_usual = all(name in _USUAL or name.startswith("content-") for name in names)
+    return are_usual and has_address and _iso_date(str(headers.get("Date", ""))) is not None
+
+
+def _document(message: EmailMessage, source: str, charset: str | None, read: AttachmentReader) -> Document:
     headers = {name: value for name in _HEADERS if (value := _header(message, name))}
     metadata: dict[str, Any] = {_HEADERS[name]: value for name, value in headers.items()}
     if "date" in metadata:
-        metadata["date"] = _iso_date(metadata["date"])
-    attachments = [name for part in message.iter_attachments() if (name := part.get_filename())]
-    if attachments:
-        metadata["attachments"], headers["Attachments"] = attachments, ", ".join(attachments)
+        metadata["date"] = _iso_date(metadata["date"]) or metadata["date"]
+    parts = mail_parts(message, source, charset)
+    body, attached = parts.body, parts.attachments
+    if not body and attached and attached[0].text is not None:  # the text itself has a name
+        body, attached = attached[0].text, attached[1:]
+    if names := [each.name for each in parts.attachments]:
+        metadata["attachments"], headers["Attachments"] = names, ", ".join(names)
+    texts = [(each.name, text) for each in attached if (text := _text_of(each, read)).strip()]
+    if texts:
+        metadata["attachments_read"] = [name for name, _ in texts]
     lines = [f"{name}: {value}" for name, value in headers.items()]
-    forwarded = "".join(_FORWARDED + _document(inner, source).text for inner in _attached_messages(message))
-    return Document("\n".join([*lines, "", _body(message, source) + forwarded]).strip("\n"), source, metadata)
+    appended = "".join(_ATTACHED.format(name) + text.strip("\n") for name, text in texts)
+    forwarded = "".join(_FORWARDED + _document(inner, source, charset, read).text for inner in parts.messages)
+    return Document("\n".join([*lines, "", body + appended + forwarded]).strip("\n"), source, metadata)
 
 
-def _attached_messages(message: EmailMessage) -> Iterator[EmailMessage]:
-    for part in message.iter_attachments():
-        content = part.get_payload() if part.get_content_type() == "message/rfc822" else None
-        if isinstance(content, list) and content and isinstance(content[0], EmailMessage):
-            yield content[0]
+def _text_of(attachment: Attachment, read: AttachmentReader) -> str:
+    """Return the text of an attachment; empty if there is none that can be read."""
+    return attachment.text if attachment.text is not None else read(attachment.content, attachment.name)
 
 
 def _header(message: EmailMessage, name: str) -> str:
@@ -60,19 +108,9 @@ def _header(message: EmailMessage, name: str) -> str:
     return " ".join(value.encode("utf-8", "surrogateescape").decode("utf-8", "replace").split())
 
 
-def _iso_date(date: str) -> str:
+def _iso_date(date: str) -> str | None:
+    """Return a date of a header as ISO 8601, or ``None`` if it is none."""
     try:
         return parsedate_to_datetime(date).isoformat()
     except ValueError:
-        return date
-
-
-def _body(message: EmailMessage, source: str) -> str:
-    """Return the plain text of a message, or if it has none, that of its HTML."""
-    for kind in ("plain", "html"):
-        part = message.get_body((kind,))
-        content = part.get_payload(decode=True) if part is not None else None
-        if part is not None and isinstance(content, bytes) and content.strip():
-            text = decode(content, source, part.get_content_charset())
-            return text if kind == "plain" else html_to_text(text, source)
-    return ""
+        return None

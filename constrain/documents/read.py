@@ -5,24 +5,26 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path, PurePath
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from constrain.documents.document import Document
 from constrain.documents.docx import read_docx
-from constrain.documents.encodings import decode
+from constrain.documents.encodings import check_encoding, decoded, encoding_note
 from constrain.documents.html import read_html
 from constrain.documents.images import IMAGE_SUFFIXES, decode_image
-from constrain.documents.mail import read_mail
+from constrain.documents.mail import is_mail, read_mail
 from constrain.documents.pdf import read_pdf
+from constrain.documents.unsupported import why_unsupported
 from constrain.errors import DocumentError
 
-#: Reads a document from its bytes and its source.
-Reader: TypeAlias = Callable[[bytes, str], Document]
+#: Reads a document from its bytes and its source; texts and pages also take an encoding.
+Reader: TypeAlias = Callable[..., Document]
 
 
-def read_text(content: bytes, source: str) -> Document:
-    """Read a text, in UTF-8, UTF-16 or an encoding that is detected."""
-    return Document(decode(content, source), source)
+def read_text(content: bytes, source: str, encoding: str | None = None) -> Document:
+    """Read a text, in UTF-8, UTF-16, the given encoding or one that is detected."""
+    text, used = decoded(content, source, encoding=encoding)
+    return Document(text, source, encoding_note(used))
 
 
 def _read_image(content: bytes, source: str) -> Document:
@@ -30,8 +32,16 @@ def _read_image(content: bytes, source: str) -> Document:
     return Document("", source, {"width": width, "height": height}, image=content)
 
 
-def _refuse_parquet(content: bytes, source: str) -> Document:
-    raise DocumentError(source, "it is a table: name the column of its texts, as the option --column of a run does")
+def _read_mail(content: bytes, source: str) -> Document:
+    return read_mail(content, source, _read_attached)
+
+
+def _read_attached(content: bytes, name: str) -> str:
+    """Return the text of an attached file; empty if it has none, or none that can be read."""
+    try:
+        return read_bytes(content, name).text if PurePath(name).suffix.lower() in SUFFIXES else ""
+    except DocumentError:
+        return ""
 
 
 #: Readers by suffix. Images have none: they are read where they are named, and left out of folders.
@@ -40,55 +50,58 @@ SUFFIXES: dict[str, Reader] = {
     **dict.fromkeys((".html", ".htm", ".xhtml"), read_html),
     ".pdf": read_pdf,
     ".docx": read_docx,
-    ".eml": read_mail,
+    ".eml": _read_mail,
 }
-#: Readers by how a document begins, for other suffixes. Headers of e-mails are taken for such only where two follow.
-_BEGINNINGS: tuple[tuple[re.Pattern[bytes], Reader], ...] = (
-    (re.compile(rb"%PDF-"), read_pdf),
-    (re.compile(rb"PK\x03\x04(?=.*word/)", re.DOTALL), read_docx),
-    (re.compile(rb"\x89PNG\r\n|\xff\xd8\xff|GIF8[79]a|RIFF.{4}WEBP", re.DOTALL), _read_image),
-    (re.compile(rb"PAR1"), _refuse_parquet),
-    (re.compile(rb"(\xef\xbb\xbf)?\s*(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)*<(!doctype html|html)", re.I | re.S), read_html),
+#: Readers by how a document begins, for other suffixes.
+_BEGINNINGS: tuple[tuple[Callable[[bytes], Any], Reader], ...] = (
+    (re.compile(rb"%PDF-").match, read_pdf),
+    (re.compile(rb"PK\x03\x04(?=.*word/)", re.DOTALL).match, read_docx),
+    (re.compile(rb"\x89PNG\r\n|\xff\xd8\xff|GIF8[79]a|RIFF.{4}WEBP", re.DOTALL).match, _read_image),
     (
-        re.compile(
-            rb"((received|return-path|delivered-to|from|to|subject|date|message-id|mime-version): .*\r?\n"
-            rb"([ \t].*\r?\n)*){2}",
-            re.I,
-        ),
-        read_mail,
+        re.compile(rb"(\xef\xbb\xbf)?\s*(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)*<(!doctype html|html)", re.I | re.S).match,
+        read_html,
     ),
+    (is_mail, _read_mail),
 )
 
 
-def read(path: str | Path) -> Document:
+def read(path: str | Path, *, encoding: str | None = None) -> Document:
     """Read a document: text, Markdown, HTML, PDF, DOCX, e-mail or image.
 
     Args:
         path: the file. The format is that of its suffix, or, if that is not known, of its content.
+        encoding: the encoding of texts and pages; by default that of their mark, UTF-8, or one that is detected.
 
     Returns:
-        The document, whose ``source`` is the path as given.
+        The document, whose ``source`` is the path as given. An encoding that was detected is in the metadata.
 
     Raises:
-        DocumentError: the file cannot be read, is broken or encrypted, has no text because it is a scan, or needs a
-            library that is not installed (``pip install 'constrain-lm[documents]'``).
+        ArgumentError: there is no such encoding.
+        DocumentError: the file cannot be read, is broken or encrypted, is in a format that is not supported or not in
+            the encoding, has no text because it is a scan, or needs a library that is not installed
+            (``pip install 'constrain-lm[documents]'``).
     """
     try:
         content = Path(path).read_bytes()
     except OSError as error:
         raise DocumentError(str(path), (error.strerror or str(error)).lower()) from error
-    return read_bytes(content, str(path))
+    return read_bytes(content, str(path), encoding=encoding)
 
 
-def read_bytes(content: bytes, name: str) -> Document:
+def read_bytes(content: bytes, name: str, *, encoding: str | None = None) -> Document:
     """Read a document from its bytes; errors as for :func:`read`.
 
     Args:
         content: what the file would have.
         name: the ``source`` of the document; its suffix gives the format as the suffix of a path does.
+        encoding: as for :func:`read`.
     """
+    check_encoding(encoding)
+    reader = _reader(content, name)
     try:
-        return _reader(content, name)(content, name)
+        if reader in (read_text, read_html):
+            return reader(content, name, encoding)
+        return reader(content, name)
     except DocumentError:
         raise
     except Exception as error:  # parsers raise errors of many types for malformed documents
@@ -100,4 +113,8 @@ def _reader(content: bytes, name: str) -> Reader:
     known = _read_image if suffix in IMAGE_SUFFIXES else SUFFIXES.get(suffix)
     if known is not None:
         return known
-    return next((reader for beginning, reader in _BEGINNINGS if beginning.match(content)), read_text)
+    reader = next((reader for begins, reader in _BEGINNINGS if begins(content)), read_text)
+    reason = why_unsupported(content) if reader is read_text else None
+    if reason is not None:
+        raise DocumentError(name, reason)
+    return reader

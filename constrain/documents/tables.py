@@ -50,24 +50,25 @@ def is_table(path: str) -> bool:
     return _suffix(path) in TABLES
 
 
-def rows(path: str) -> Iterator[Row]:
-    """Yield the rows of a table.
+def rows(path: str, encoding: str | None = None) -> Iterator[Row]:
+    """Yield the rows of a table; ``encoding`` is that of a text, by default detected.
 
     Raises:
         DocumentError: the file cannot be read. A row that cannot be read has an ``error`` instead.
     """
     suffix = _suffix(path)
-    read = _parquet_rows if suffix == ".parquet" else _csv_rows if suffix in _CSV else _json_rows
-    return read(path)
+    if suffix == ".parquet":
+        return _parquet_rows(path)
+    return (_csv_rows if suffix in _CSV else _json_rows)(path, encoding)
 
 
-def columns(path: str) -> list[str] | None:
+def columns(path: str, encoding: str | None = None) -> list[str] | None:
     """Return the columns of a table; ``None`` for JSON Lines, whose rows name their own. Errors as for :func:`rows`."""
     suffix = _suffix(path)
     if suffix == ".parquet":
         return list(_parquet(path).schema_arrow.names)
     if suffix in _CSV:
-        with _opened(path) as file:
+        with _opened(path, encoding) as file:
             return list(_csv(path, file).fieldnames or ())
     return None
 
@@ -76,8 +77,8 @@ def _suffix(path: str) -> str:
     return Path(path).suffix.lower()
 
 
-def _csv_rows(path: str) -> Iterator[Row]:
-    with _opened(path) as file:
+def _csv_rows(path: str, encoding: str | None) -> Iterator[Row]:
+    with _opened(path, encoding) as file:
         table = _csv(path, file)
         try:
             for number, cells in enumerate(table, 1):
@@ -95,8 +96,8 @@ def _csv(path: str, file: TextIO) -> csv.DictReader[str]:
     return csv.DictReader(file, delimiter=delimiter, restval="")
 
 
-def _json_rows(path: str) -> Iterator[Row]:
-    with _opened(path) as file:
+def _json_rows(path: str, encoding: str | None) -> Iterator[Row]:
+    with _opened(path, encoding) as file:
         for number, line in enumerate(file, 1):
             if line.strip():
                 yield _json_row(number, line)
@@ -127,14 +128,14 @@ def _parquet(path: str) -> ParquetFile:
 
 
 @contextmanager
-def _opened(path: str) -> Iterator[TextIO]:
-    """Open a table as text, in the encoding of its beginning."""
+def _opened(path: str, encoding: str | None) -> Iterator[TextIO]:
+    """Open a table as text, by default in the encoding of its beginning."""
     try:
         with Path(path).open("rb") as file:
             beginning = file.read(_SAMPLE)
         # A character may be cut at the end of the sample: a line is not.
         sample = beginning[: beginning.rfind(b"\n") + 1] if len(beginning) == _SAMPLE else beginning
-        with Path(path).open(encoding=encoding_of(sample, path), newline="") as text:
+        with Path(path).open(encoding=encoding or encoding_of(sample, path), newline="") as text:
             yield text
     except OSError as error:
         raise DocumentError(path, (error.strerror or str(error)).lower()) from error

@@ -13,7 +13,7 @@ import pytest
 from pyarrow import parquet
 
 from constrain.documents import Document, Source, inputs
-from constrain.errors import DocumentError
+from constrain.errors import ArgumentError, DocumentError
 
 ROWS: list[dict[str, Any]] = [
     {"id": "a", "text": "Erste Zeile\nmit Umbruch; «ä»", "kind": "mail"},
@@ -184,3 +184,43 @@ def test_tables_are_not_held_in_memory(suffix: str, tmp_path: Path) -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 8 << 20
+
+
+# Names of rows, and files that are named twice
+
+
+def test_rows_without_a_name_are_named_by_their_number(tmp_path: Path) -> None:
+    path = tmp_path / "mails.jsonl"
+    ids = ["a", "", None, [1], {"x": 1}, True, "  ", 7]
+    path.write_text("".join(json.dumps({"id": each, "text": "x"}) + "\n" for each in ids))
+    found = [source.name.rpartition("#")[2] for source in inputs([str(path)], column="text", ids="id")]
+    assert found == ["a", "2", "3", "4", "5", "6", "7", "7 (row 8)"]
+
+
+def test_a_row_with_the_name_of_an_earlier_one_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "mails.csv"
+    path.write_text("id,text\na,x\nb,y\na,z\n")
+    *first, last = inputs([str(path)], column="text", ids="id")
+    assert [source.read().text for source in first] == ["x", "y"]
+    with pytest.raises(DocumentError, match=r"mails\.csv#a \(row 3\): rows 1 and 3 have the same 'id', 'a'"):
+        last.read()
+
+
+def test_a_file_that_is_named_twice_is_one_document(folder: Path) -> None:
+    assert len(names("a.md", "./a.md", "*.md", ".")) == 3
+    assert len({*names("a.md", "./a.md", "*.md", ".")}) == 3
+
+
+def test_a_column_without_a_table_is_an_error(folder: Path) -> None:
+    with pytest.raises(ArgumentError, match="column 'text' is one of tables"):
+        inputs(["a.md"], column="text")
+
+
+def test_the_encoding_can_be_given(tmp_path: Path) -> None:
+    text, table = tmp_path / "a.txt", tmp_path / "b.csv"
+    text.write_bytes("grün".encode("cp437"))
+    table.write_bytes("id,text\n1,grün\n".encode("cp437"))
+    sources = inputs([str(text), str(table)], column="text", encoding="cp437")
+    assert [source.read().text for source in sources] == ["grün", "grün"]
+    with pytest.raises(ArgumentError, match="there is no encoding of texts 'cp1'"):
+        inputs([str(text)], encoding="cp1")

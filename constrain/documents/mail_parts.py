@@ -1,0 +1,126 @@
+"""The parts of an e-mail: its texts, its attachments, and the messages inside of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from email.message import EmailMessage
+from typing import Any
+
+from constrain.documents.encodings import decode
+from constrain.documents.html import html_to_text
+
+#: Which of several alternatives is read: the first of these that has text, then the others in their order.
+_PREFERRED = ("text/plain", "text/html", "multipart/related", "multipart/mixed", "multipart/alternative")
+#: Transfer encodings that leave a text as it is.
+_AS_IT_IS = frozenset({"", "7bit", "8bit", "binary"})
+
+
+@dataclass(frozen=True)
+class Attachment:
+    """A file that is attached to an e-mail.
+
+    Attributes:
+        name: its name.
+        content: its bytes.
+        text: what it says if it is a text by its content type, else ``None``.
+    """
+
+    name: str
+    content: bytes
+    text: str | None = None
+
+
+@dataclass
+class Parts:
+    """What an e-mail consists of.
+
+    Attributes:
+        texts: the texts that it shows, in order; of alternatives, one.
+        attachments: its attachments, in order.
+        messages: messages inside of it, such as forwarded ones.
+    """
+
+    texts: list[str] = field(default_factory=list)
+    attachments: list[Attachment] = field(default_factory=list)
+    messages: list[EmailMessage] = field(default_factory=list)
+
+    @property
+    def body(self) -> str:
+        """The texts, with an empty line between them."""
+        texts = [text for text in self.texts if text.strip()]
+        return texts[0] if len(texts) == 1 else "\n\n".join(text.strip("\n") for text in texts)
+
+    def add(self, other: Parts) -> None:
+        """Add those of another part."""
+        self.texts += other.texts
+        self.attachments += other.attachments
+        self.messages += other.messages
+
+
+def mail_parts(message: EmailMessage, source: str, charset: str | None) -> Parts:
+    """Take an e-mail apart.
+
+    Args:
+        message: the e-mail.
+        source: its name, for errors.
+        charset: the encoding of texts without a transfer encoding, instead of the one that they name.
+
+    Raises:
+        DocumentError: a text is none, or a library that reads HTML is not installed.
+    """
+    return _Walk(source, charset).parts(message)
+
+
+@dataclass(frozen=True)
+class _Walk:
+    source: str
+    charset: str | None
+
+    def parts(self, part: EmailMessage) -> Parts:
+        payload: Any = part.get_payload()
+        if part.get_content_type() == "message/rfc822":
+            return Parts(messages=[each for each in _listed(payload) if isinstance(each, EmailMessage)])
+        if part.get_content_maintype() == "multipart" and isinstance(payload, list):
+            return self._of_several(part.get_content_subtype(), payload)
+        if part.get_content_maintype() in ("text", "multipart"):  # a multipart without parts is broken
+            return self._of_text(part)
+        name, content = part.get_filename(), part.get_payload(decode=True)
+        return Parts(attachments=[Attachment(name, content if isinstance(content, bytes) else b"")] if name else [])
+
+    def _of_several(self, kind: str, children: Sequence[EmailMessage]) -> Parts:
+        found = Parts()
+        if kind == "related":  # the first is a page, the others are its images
+            rest = [child for child in children[1:] if child.is_attachment()]
+            children = [*children[:1], *rest]
+        each = [self.parts(child) for child in children]
+        if kind == "alternative":
+            ranked = sorted(range(len(each)), key=lambda number: _rank(children[number]))
+            shown = next((number for number in ranked if each[number].body), None)
+            for number, parts in enumerate(each):
+                parts.texts = parts.texts if number == shown else []
+        for parts in each:
+            found.add(parts)
+        return found
+
+    def _of_text(self, part: EmailMessage) -> Parts:
+        content = part.get_payload(decode=True)
+        if not isinstance(content, bytes) or not content.strip():
+            return Parts()
+        encoding = str(part.get("Content-Transfer-Encoding", "")).strip().lower()
+        declared = self.charset if self.charset and encoding in _AS_IT_IS else part.get_content_charset()
+        text = decode(content, self.source, declared)
+        if part.get_content_type() == "text/html":
+            text = html_to_text(text, self.source)
+        name = part.get_filename()
+        is_attached = part.is_attachment() or name is not None
+        return Parts(attachments=[Attachment(name or "text", content, text)]) if is_attached else Parts([text])
+
+
+def _listed(payload: Any) -> list[Any]:
+    return payload if isinstance(payload, list) else []
+
+
+def _rank(part: EmailMessage) -> int:
+    kind = part.get_content_type()
+    return _PREFERRED.index(kind) if kind in _PREFERRED else len(_PREFERRED)

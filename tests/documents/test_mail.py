@@ -1,0 +1,116 @@
+"""E-mails of several parts, and texts that only begin like e-mails."""
+
+from __future__ import annotations
+
+from email.message import EmailMessage, MIMEPart
+from typing import Any
+
+import pytest
+
+from constrain.documents import Document, read_bytes
+
+HEADERS = "From: Ada <ada@example.com>\r\nDate: Fri, 03 May 2024 10:00:00 +0200\r\nSubject: Pears\r\n"
+
+
+def part(content: str | bytes, kind: str = "plain", **options: Any) -> MIMEPart:
+    made = MIMEPart()
+    if isinstance(content, bytes):
+        made.set_content(content, maintype="application", subtype=kind, **options)
+    else:
+        made.set_content(content, subtype=kind, **options)
+    return made
+
+
+def mail(kind: str, *parts: MIMEPart) -> EmailMessage:
+    made = EmailMessage()
+    made["From"] = "ada@example.com"
+    {"mixed": made.make_mixed, "alternative": made.make_alternative, "related": made.make_related}[kind]()
+    for each in parts:
+        made.attach(each)
+    return made
+
+
+def body(message: EmailMessage) -> str:
+    return read_bytes(bytes(message), "a.eml").text.partition("\n\n")[2]
+
+
+def nested(kind: str, *parts: MIMEPart) -> MIMEPart:
+    made = mail(kind, *parts)
+    del made["From"]
+    return made
+
+
+IMAGE = {"disposition": "inline", "filename": "pear.png"}
+
+
+def test_all_texts_that_a_mail_shows_are_read_in_order() -> None:
+    message = mail("mixed", part("one"), part(b"png", "png", **IMAGE), part("two"), part("<p>three</p>", "html"))
+    assert body(message) == "one\n\ntwo\n\nthree"
+    assert read_bytes(bytes(message), "a.eml").metadata["attachments"] == ["pear.png"]
+
+
+def test_one_of_several_alternatives_is_read() -> None:
+    page = nested("related", part("<p>page</p>", "html"), part(b"png", "png"))
+    assert body(mail("mixed", nested("alternative", part("plain"), page), part("end"))) == "plain\n\nend"
+    assert body(mail("alternative", part(" "), page)).strip() == "page"
+    apple = nested("mixed", part("<p>page</p>", "html"), part(b"%PDF", "pdf", filename="a.pdf"))
+    message = mail("alternative", part("plain"), apple)
+    assert body(message) == "plain"
+    assert read_bytes(bytes(message), "a.eml").metadata["attachments"] == ["a.pdf"]
+
+
+def test_an_invitation_is_read() -> None:
+    message = EmailMessage()
+    message.set_content("BEGIN:VCALENDAR\nSUMMARY:Tea\nEND:VCALENDAR\n", subtype="calendar")
+    assert "SUMMARY:Tea" in read_bytes(bytes(message), "a.eml").text
+
+
+def test_attached_texts_follow_after_their_names() -> None:
+    inner = EmailMessage()
+    inner["Subject"] = "Inner"
+    inner.set_content("inside")
+    message = mail(
+        "mixed",
+        part("see below"),
+        part("pears: 3", filename="list.txt", disposition="attachment"),
+        part(bytes(inner), "octet-stream", filename="old.eml"),
+        part(b"%PDF broken", "pdf", filename="broken.pdf"),
+    )
+    document = read_bytes(bytes(message), "a.eml")
+    assert document.text.partition("\n\n")[2] == (
+        "see below\n\n\n---------- Attachment: list.txt ----------\npears: 3"
+        "\n\n---------- Attachment: old.eml ----------\nSubject: Inner\n\ninside"
+    )
+    assert document.metadata["attachments"] == ["list.txt", "old.eml", "broken.pdf"]
+    assert document.metadata["attachments_read"] == ["list.txt", "old.eml"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+@pytest.mark.parametrize("name", ["a.eml", "a"])
+def test_mails_that_were_saved_in_other_encodings_are_read(encoding: str, name: str) -> None:
+    raw = HEADERS + "Content-Type: text/plain; charset=iso-8859-1\r\n\r\nGrüße – Łódź\r\n"
+    document = read_bytes(raw.encode(encoding), name)
+    assert document.text.endswith("Subject: Pears\nDate: Fri, 03 May 2024 10:00:00 +0200\n\nGrüße – Łódź")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Date: 3 May\nSubject: Tea\n\nHello",
+        "From: the harbour\nTo: the town\nDate: 2024-05-03\n\nHello",
+        "Subject: Tea\nTo: all\nRoom: 5\n\nHello",
+        f"{HEADERS}Invoice: 77\r\n\r\nHello".replace("\r\n", "\n"),
+    ],
+)
+def test_a_text_that_begins_like_a_mail_is_read_as_it_is(text: str) -> None:
+    assert read_bytes(text.encode(), "note") == Document(text, "note")
+
+
+@pytest.mark.parametrize("header", ["Message-ID: <1@example.com>", "Received: from x\r\n by y", "MIME-Version: 1.0"])
+def test_a_header_of_transport_makes_a_mail(header: str) -> None:
+    document = read_bytes(f"X-Other: 1\r\n{header}\r\nSubject: Tea\r\n\r\nHello".encode(), "note")
+    assert document.text == "Subject: Tea\n\nHello"
+
+
+def test_a_mail_without_transport_is_from_an_address_at_a_date() -> None:
+    assert read_bytes((HEADERS + "\r\nHello").encode(), "note").metadata["subject"] == "Pears"
