@@ -5,13 +5,14 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from constrain.errors import PluginError
 from constrain.filters.combined import filters_of
-from constrain.filters.manager import create, find
+from constrain.filters.manager import FilterInfo, create, find
 
 if TYPE_CHECKING:
     from constrain.tokenizer import ExLlamaV2Tokenizer
@@ -40,15 +41,20 @@ class NamedFilter:
         is one of several types, it is JSON only if it is a list or an object.
 
         Raises:
-            PluginError: there is no such filter, or the text has another form.
+            PluginError: there is no such filter, it has no such argument, one is given twice, or the text has another
+                form.
         """
         name, _, rest = text.partition(":")
-        own = dict(list(inspect.signature(find(name).factory).parameters.items())[2:])
+        info = find(name)
+        own = dict(list(inspect.signature(info.factory).parameters.items())[2:])
         # A value may have commas: only one before the name of an argument ends it.
         pairs = re.split(f",(?=(?:{'|'.join(own)})=)", rest) if own else [rest]
         if rest and not all(re.match(r"[A-Za-z_]\w*=", pair) for pair in pairs):
             raise PluginError(f"{text!r} is not of the form name:argument=value,argument=value")
         given = dict(pair.split("=", 1) for pair in pairs) if rest else {}
+        if rest and len(given) < len(pairs):
+            raise PluginError(f"{text!r} gives an argument twice")
+        _check_names(info, given, own)
         kinds = {key: own[key].annotation if key in own else "str" for key in given}
         return cls(name, {key: _value(value, kinds[key]) for key, value in given.items()})
 
@@ -68,6 +74,17 @@ def created(filters: Any, model: Any, tokenizer: ExLlamaV2Tokenizer) -> list[Any
         PluginError: there is no filter of a name, or it does not take its arguments.
     """
     return [each.create(model, tokenizer) if isinstance(each, NamedFilter) else each for each in filters_of(filters)]
+
+
+def _check_names(info: FilterInfo, given: Iterable[str], own: Mapping[str, inspect.Parameter]) -> None:
+    """Raise :class:`PluginError` for an argument that a filter does not have."""
+    if any(each.kind is each.VAR_KEYWORD for each in own.values()):
+        return
+    for name in given:
+        if name not in own:
+            similar = get_close_matches(name, own, 1)
+            hint = f"; did you mean {similar[0]!r}?" if similar else ""
+            raise PluginError(f"filter {info.name!r} takes {info.signature}: it has no argument {name!r}{hint}")
 
 
 def _value(text: str, annotation: Any) -> Any:

@@ -195,8 +195,7 @@ class ExLlamaV2DynamicGenerator:
             ConstrainError: a job failed, unless ``return_last_results`` is set.
         """
         event_of(abort_event)
-        own_names = names_of(ExLlamaV2DynamicGenerator.generate) - names_of(ExLlamaV2DynamicJob.__init__)
-        warn_of_misspelt(kwargs, own_names)
+        warn_of_misspelt(kwargs, names_of(ExLlamaV2DynamicGenerator.generate) - names_of(ExLlamaV2DynamicJob.__init__))
         shared = kwargs | {
             "max_new_tokens": max_new_tokens,
             "min_new_tokens": min_new_tokens,

@@ -12,6 +12,21 @@ from constrain.model import ExLlamaV2, ExLlamaV2CacheBase
 Prompt: TypeAlias = str | tuple[str, str]
 
 
+class Limited(Protocol):
+    """The attributes of a dynamic generator that have to fit each other."""
+
+    model: ExLlamaV2
+    cache: ExLlamaV2CacheBase
+    draft_model: ExLlamaV2 | None
+    draft_cache: ExLlamaV2CacheBase | None
+    max_batch_size: int
+    max_seq_len: int
+    max_chunk_size: int
+    max_total_tokens: int
+    page_size: int
+    num_draft_tokens: int
+
+
 def check_limits(generator: Limited, max_q_size: int, use_ngram_draft: bool, paged: bool) -> None:
     """Raise :class:`GenerationError` if the arguments of a new generator contradict each other."""
     config, draft, rows = generator.model.config, generator.draft_model, generator.max_batch_size

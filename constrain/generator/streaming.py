@@ -182,24 +182,20 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
     ) -> None:
         """Begin a sequence: prefill the prompt.
 
-        Arguments that are not listed are those of :meth:`generate_simple` and :class:`ExLlamaV2DynamicJob`.
+        Other arguments are those of :meth:`generate_simple` and :class:`ExLlamaV2DynamicJob`, ``kwargs`` among them.
 
         Args:
             input_ids: integers of shape (1, n); (2, n) for guidance, with the condition and without it.
             input_mask, position_offsets: left padding of prompts, as for :meth:`ExLlamaV2.forward`.
-            return_probabilities: report the probability of each token.
             abort_event: set it (from another thread) to end early; then the next call of ``stream_ex`` is the last.
             input_embeddings: of shape (rows, n, hidden size), prepended to the prompt.
             max_new_tokens: by default as many as fit in the context, without regard to ``complete_within_budget``.
-            kwargs: ignored, for compatibility; a name that is similar to one of the above causes a warning.
 
         Raises:
-            ArgumentError, GenerationError: an argument is invalid, or exceeds the limits of model and cache, or the
-                model is not loaded.
+            ArgumentError, GenerationError: an argument is invalid, or exceeds the limits of model and cache.
             BudgetError: the filters allow no output within ``max_new_tokens``.
         """
         warn_of_misspelt(kwargs, names_of(ExLlamaV2StreamingGenerator.begin_stream_ex))
-        check_loaded(self.model, self.draft_model)
         self.abort_event = event_of(abort_event)
         batch = self._prompts(input_ids, input_mask, position_offsets, input_embeddings)
         job = ExLlamaV2DynamicJob(
@@ -252,6 +248,7 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
 
     def _start_job(self, job: ExLlamaV2DynamicJob, loras: Sequence[ExLlamaV2Lora], batch: PromptBatch) -> None:
         """Start a job, reusing the KV cache of the prefix that it shares with the previous sequence."""
+        check_loaded(self.model, self.draft_model)
         prompt, is_plain = batch.ids, not (batch.embeddings or batch.padding.any())
         conditions = (len(prompt), *loras) if is_plain else None
         width = self.model.config.padded_vocab_size
