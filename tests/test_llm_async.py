@@ -102,6 +102,32 @@ def test_a_source_that_breaks_loses_nothing_that_it_gave(llm: LLM) -> None:
     run(main)
 
 
+@pytest.mark.parametrize("ordered", [True, False])
+def test_a_prompt_may_be_made_of_earlier_answers(llm: LLM, ordered: bool) -> None:
+    """Answers come while the source waits, which is left when nobody wants its prompts any more."""
+    left = []
+
+    async def conversation(answers: asyncio.Queue[str]) -> AsyncIterator[str]:
+        try:
+            while True:
+                yield await answers.get()
+        finally:
+            left.append(True)
+
+    async def main() -> None:
+        answers = asyncio.Queue[str]()
+        answers.put_nowait("hello")
+        results = llm.agenerate_many(conversation(answers), regex="[ab]{4}", ordered=ordered)
+        for number in range(3):
+            found = await anext(results)
+            assert isinstance(found, Completion) and found.index == number
+            answers.put_nowait(found.text)
+        await results.aclose()
+        await until(lambda: bool(left))
+
+    run(main)
+
+
 def test_a_stream(llm: LLM) -> None:
     whole = llm.generate("hello", max_new_tokens=12, seed=2)
 

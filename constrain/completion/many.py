@@ -212,7 +212,7 @@ async def _arun_many(
     ordered: bool,
 ) -> AsyncGenerator[R | Failure, None]:
     tasks: deque[asyncio.Task[R | Failure]] = deque()
-    source, broken, window = _enumerated(items), None, window_of(runtime)
+    places, changed = asyncio.Semaphore(window_of(runtime)), asyncio.Event()
 
     async def run(index: int, item: T) -> R | Failure:
         try:
@@ -221,33 +221,38 @@ async def _arun_many(
             return Failure(index, error)
         return await _Task(index, pending).aoutcome()
 
-    is_open = True
+    async def read() -> None:
+        await places.acquire()
+        async for index, item in _enumerated(items):
+            tasks.append(asyncio.ensure_future(run(index, item)))
+            tasks[-1].add_done_callback(lambda _: changed.set())
+            await places.acquire()
+
+    # A task of its own, since an input may be made of the results of others.
+    reader = asyncio.ensure_future(read())
+    reader.add_done_callback(lambda _: changed.set())
     try:
-        while is_open or tasks:
-            while is_open and len(tasks) < window:
-                try:
-                    index, item = await anext(source)
-                except StopAsyncIteration:
-                    is_open = False
-                except Exception as error:
-                    is_open, broken = False, error
-                else:
-                    tasks.append(asyncio.ensure_future(run(index, item)))
-            if tasks:
-                yield (await _anext_done(tasks, ordered)).result()
+        while tasks or not reader.done():
+            changed.clear()
+            if (task := _popped(tasks, ordered)) is not None:
+                places.release()
+                yield task.result()
+            else:
+                await changed.wait()
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-    if broken is not None:
-        raise broken
+        for each in (reader, *tasks):
+            each.cancel()
+        await asyncio.gather(reader, *tasks, return_exceptions=True)
+    await reader
 
 
-async def _anext_done(tasks: deque[asyncio.Task[R | Failure]], ordered: bool) -> asyncio.Task[R | Failure]:
-    wanted = [tasks[0]] if ordered else list(tasks)
-    done, _ = await asyncio.wait(wanted, return_when=asyncio.FIRST_COMPLETED)
-    tasks.remove(task := next(task for task in tasks if task in done))
-    return task
+def _popped(tasks: deque[asyncio.Task[R | Failure]], ordered: bool) -> asyncio.Task[R | Failure] | None:
+    """Pop the first task if it is done, or if not ordered, the first that is; ``None`` if there is none."""
+    wanted = list(tasks)[:1] if ordered else list(tasks)
+    found = next((task for task in wanted if task.done()), None)
+    if found is not None:
+        tasks.remove(found)
+    return found
 
 
 async def _enumerated(items: Iterable[T] | AsyncIterable[T]) -> AsyncIterator[tuple[int, T]]:
