@@ -23,14 +23,15 @@ class Admission:
         self._seconds = 1.0
         self.active = 0
 
-    def enter(self, count: int) -> None:
-        """Take the outputs of a request.
+    def enter(self, count: int, param: str = "/n") -> None:
+        """Take the outputs of a request; ``param`` is the JSON pointer to the field that asks for so many.
 
         Raises:
             APIError: they are too many, now or always.
         """
         if count > self._limit:
-            raise APIError(f"/n: this server takes {self._limit} outputs at a time", param="/n", code="invalid_value")
+            message = f"{param}: this server takes {self._limit} outputs at a time, not {count}"
+            raise APIError(message, param=param, code="invalid_value")
         if self.active + count > self._limit:
             message = f"this server takes {self._limit} outputs at a time, and has {self.active}: try again later"
             raise APIError(

@@ -21,7 +21,7 @@ from constrain.serve.endpoints.response_events import FIELDS, ResponseAnswer
 from constrain.serve.endpoints.responses import conversation_of, messages_of, responses_work
 from constrain.serve.errors import APIError, Fields, as_api_error
 from constrain.serve.generation import Work
-from constrain.serve.http import EventStream, Handler, error_response, guarded, read_body, unless_gone
+from constrain.serve.http import EventStream, Handler, by_method, error_response, guarded, read_body, unless_gone
 from constrain.serve.images import ImageReader
 from constrain.serve.jobs import Job, Server
 from constrain.serve.metrics import Metrics
@@ -29,7 +29,7 @@ from constrain.serve.models import Models, ServedModel
 from constrain.serve.protocol.chat import ChatRequest, Message
 from constrain.serve.protocol.completions import CompletionRequest
 from constrain.serve.protocol.extract import ExtractRequest
-from constrain.serve.protocol.responses import InputItem, ResponsesRequest
+from constrain.serve.protocol.responses import ITEMS, ResponsesRequest
 from constrain.serve.settings import ServerSettings
 from constrain.serve.stored import StoredResponses
 
@@ -46,32 +46,36 @@ def create_app(models: Models, settings: ServerSettings | None = None) -> Starle
     settings = settings or ServerSettings()
     server = Server(settings, Admission(settings.max_requests), Metrics(models.llms))
     endpoints = _Endpoints(models, server)
-    handlers: list[tuple[str, str, Handler]] = [
-        ("POST", "/v1/chat/completions", endpoints.chat),
-        ("POST", "/v1/completions", endpoints.completions),
-        ("POST", "/v1/responses", endpoints.responses),
-        ("GET", "/v1/responses/{id}", endpoints.response),
-        ("DELETE", "/v1/responses/{id}", endpoints.delete_response),
-        ("POST", "/v1/extract", endpoints.extract),
-        ("GET", "/v1/models", endpoints.models),
-        ("GET", "/v1/models/{name:path}", endpoints.model),
-    ]
+    handlers: dict[str, dict[str, Handler]] = {
+        "/v1/chat/completions": {"POST": endpoints.chat},
+        "/v1/completions": {"POST": endpoints.completions},
+        "/v1/responses": {"POST": endpoints.responses},
+        "/v1/responses/{id}": {"GET": endpoints.response, "DELETE": endpoints.delete_response},
+        "/v1/extract": {"POST": endpoints.extract},
+        "/v1/models": {"GET": endpoints.models},
+        "/v1/models/{name:path}": {"GET": endpoints.model},
+    }
     app = Starlette(
         routes=[
-            *(Route(path, guarded(server, path, handler), methods=[method]) for method, path, handler in handlers),
+            *(Route(path, guarded(server, path, by_method(each)), methods=[*each]) for path, each in handlers.items()),
             Route("/health", endpoints.health, methods=["GET"]),
             Route("/metrics", endpoints.metrics, methods=["GET"]),
         ],
-        exception_handlers={404: _not_found, 405: _not_found},
+        exception_handlers={404: _not_found, 405: _not_allowed},
     )
+    app.router.redirect_slashes = False
     app.state.server = server
     return app
 
 
 async def _not_found(request: Request, error: Exception) -> Response:
-    status = getattr(error, "status_code", 404)
-    headers = getattr(error, "headers", None)
-    return error_response(APIError(f"there is no {request.method} {request.url.path}", status=status, headers=headers))
+    return error_response(APIError(f"there is no {request.url.path}", status=404))
+
+
+async def _not_allowed(request: Request, error: Exception) -> Response:
+    headers = getattr(error, "headers", None) or {}
+    message = f"{request.url.path} takes {headers.get('Allow')}, not {request.method}"
+    return error_response(APIError(message, status=405, headers=headers))
 
 
 class _Endpoints:
@@ -109,13 +113,14 @@ class _Endpoints:
         images = ImageReader(model, self._server.settings)
 
         def works() -> list[Work]:
-            earlier = self._stored.find(continued, "/previous_response_id", 400).messages if continued else ()
+            is_first = continued is None
+            earlier = () if is_first else self._stored.find(continued, "/previous_response_id", 400).messages
             conversation.extend(conversation_of(asked, earlier, images))
             return [responses_work(asked, model, conversation)]
 
         def keep(response: dict[str, Any]) -> None:
-            items = [InputItem.model_validate(item) for item in response["output"]]
-            self._stored.put(response, [*conversation, *messages_of(items, "/output", images)])
+            items = messages_of(ITEMS.validate_python(response["output"]), "/output", images)
+            self._stored.put(response, [*conversation, *items])
 
         stores = asked.store is not False and self._stored.max_characters > 0
         return await self._answer(

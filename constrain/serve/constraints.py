@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
+
+from pydantic_core import from_json
 
 from constrain.engine import Vocabulary
 from constrain.serve.errors import APIError, pointer
 from constrain.serve.formats import OutputFormat, alternatives
 from constrain.serve.protocol.fields import ConstraintFields
 from constrain.serve.structural_tags import compiled_pattern, lark_text, structural_tag
+
+#: Names of schemas.
+_NAME = re.compile("[a-zA-Z0-9_-]{1,64}")
 
 #: Returns the format for the value of a field and the pointer to it.
 _Reader = Callable[[Any, str, Vocabulary], OutputFormat | None]
@@ -38,12 +43,21 @@ def read_format(request: ConstraintFields, vocabulary: Vocabulary) -> OutputForm
     return found[0] if found else None
 
 
-def response_format(value: Mapping[str, Any], at: str, vocabulary: Vocabulary) -> OutputFormat | None:
+def response_format(
+    value: Mapping[str, Any], at: str, vocabulary: Vocabulary, *, is_flat: bool = False
+) -> OutputFormat | None:
     """Return the format of a ``response_format``, of OpenAI and others; ``None`` for any text.
+
+    Args:
+        value: the format.
+        at: JSON pointer to it.
+        vocabulary: of the model.
+        is_flat: whether the name and the schema are fields of the format itself, as in ``text.format`` of OpenAI.
 
     Raises:
         APIError: it is malformed, or of a kind that this server does not know.
     """
+    value = _given(value)
     kind = value.get("type")
     if kind == "text":
         _only(value, at, "type")
@@ -52,7 +66,7 @@ def response_format(value: Mapping[str, Any], at: str, vocabulary: Vocabulary) -
         _only(value, at, "type", "schema")
         return _schema(value.get("schema", {"type": "object"}), f"{at}/schema", vocabulary)
     if kind == "json_schema":
-        return _named_schema(value, at, vocabulary)
+        return _named_schema(value, at, vocabulary, is_flat)
     if kind == "structural_tag":
         return structural_tag(value, at, vocabulary)
     if kind in ("regex", "grammar"):
@@ -61,12 +75,29 @@ def response_format(value: Mapping[str, Any], at: str, vocabulary: Vocabulary) -
     raise APIError(f"{at}/type: this server knows {known}, not {kind!r}", param=f"{at}/type", code="invalid_value")
 
 
-def _named_schema(value: Mapping[str, Any], at: str, vocabulary: Vocabulary) -> OutputFormat:
-    """Read ``{"json_schema": {"name", "schema", "strict"}}``, or that without its outer level, as for responses."""
-    if "json_schema" in value:
+def text_format(value: Mapping[str, Any], at: str, vocabulary: Vocabulary) -> OutputFormat | None:
+    """Return the format of ``text.format``; as :func:`response_format`."""
+    return response_format(value, at, vocabulary, is_flat=True)
+
+
+def _named_schema(value: Mapping[str, Any], at: str, vocabulary: Vocabulary, is_flat: bool) -> OutputFormat:
+    """Read ``{"json_schema": {"name", "schema", "strict"}}``, or that without its outer level, as for responses.
+
+    Others than OpenAI have no outer level in ``response_format``, and no name there.
+    """
+    needs_name = is_flat or "schema" not in value
+    if not is_flat and "schema" not in value:
         _only(value, at, "type", "json_schema")
-        value, at = _object(value["json_schema"], f"{at}/json_schema"), f"{at}/json_schema"
+        at = f"{at}/json_schema"
+        value = _given(_object(value.get("json_schema"), at))
     _only(value, at, "type", "name", "description", "schema", "strict")
+    name = value.get("name")
+    if (needs_name or name is not None) and not (isinstance(name, str) and _NAME.fullmatch(name)):
+        message = f"{at}/name: must be a text of 1 to 64 letters, digits, _ and -"
+        raise APIError(message, param=f"{at}/name", code="invalid_value")
+    for field, kind in (("description", str), ("strict", bool)):
+        if not isinstance(value.get(field, kind()), kind):
+            raise APIError(f"{at}/{field}: must be a {kind.__name__}", param=f"{at}/{field}", code="invalid_value")
     if "schema" not in value:
         raise APIError(f"{at}/schema: the schema is missing", param=f"{at}/schema", code="invalid_value")
     return _schema(value["schema"], f"{at}/schema", vocabulary)
@@ -74,8 +105,9 @@ def _named_schema(value: Mapping[str, Any], at: str, vocabulary: Vocabulary) -> 
 
 def _pattern_or_grammar(value: Mapping[str, Any], at: str, vocabulary: Vocabulary) -> OutputFormat:
     kind = value["type"]
-    _only(value, at, "type", "value", "pattern", "grammar")
-    given = [name for name in ("value", "pattern", "grammar") if isinstance(value.get(name), str)]
+    names = ("value", "pattern" if kind == "regex" else "grammar")
+    _only(value, at, "type", *names)
+    given = [name for name in names if isinstance(value.get(name), str)]
     if len(given) != 1:
         raise APIError(f"{at}: its text is missing", param=at, code="invalid_value")
     reader = _regex if kind == "regex" else _grammar
@@ -85,7 +117,8 @@ def _pattern_or_grammar(value: Mapping[str, Any], at: str, vocabulary: Vocabular
 def _structured_outputs(value: Any, at: str, vocabulary: Vocabulary) -> OutputFormat | None:
     given = {name: each for name, each in value if each is not None and each is not False}
     if len(given) != 1:
-        raise APIError(f"{at}: give exactly one constraint", param=at, code="several_constraints")
+        code = "several_constraints" if given else "invalid_value"
+        raise APIError(f"{at}: give exactly one constraint", param=at, code=code)
     [(name, each)] = given.items()
     name = name.rstrip("_")
     return _STRUCTURED_READERS[name](each, at + pointer(name), vocabulary)
@@ -124,9 +157,14 @@ def _structural_tag(value: Any, at: str, vocabulary: Vocabulary) -> OutputFormat
 
 def _parsed(text: str, at: str) -> Any:
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
+        return from_json(text, allow_inf_nan=False)
+    except ValueError as error:
         raise APIError(f"{at}: not JSON: {error}", param=at, code="invalid_value") from error
+
+
+def _given(value: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields that are not null: those count as not given."""
+    return {name: each for name, each in value.items() if each is not None}
 
 
 def _object(value: Any, at: str) -> Mapping[str, Any]:

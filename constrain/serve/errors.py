@@ -23,6 +23,7 @@ from constrain.errors import (
     StructuralTagError,
     TokenizerError,
 )
+from constrain.serve.protocol.fields import AT
 
 _log = logging.getLogger(__name__)
 
@@ -88,14 +89,16 @@ def invalid(problems: Sequence[Mapping[str, Any]], body: Any) -> APIError:
 
 def _pointer_within(body: Any, problem: Mapping[str, Any]) -> str:
     """Return the pointer to a problem, without the steps by which pydantic names the forms of a field."""
-    *steps, last = problem["loc"] or ("",)
+    steps, kind = [*problem["loc"]], problem["type"]
+    missing = [steps.pop()] if kind == "missing" else []
     taken: list[str | int] = []
-    for step in (*steps, last):
+    for step in steps:
         if (isinstance(body, Mapping) and step in body) or (isinstance(body, list) and isinstance(step, int)):
             taken.append(step)
             body = body[step]
-    is_missing = problem["type"] == "missing"
-    return pointer(*taken, last) if is_missing else pointer(*taken)
+    if kind.startswith(AT) and isinstance(body, Mapping):
+        missing = [kind.removeprefix(AT)]
+    return pointer(*taken, *missing)
 
 
 def in_grammar(error: GrammarError, at: str) -> APIError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import binascii
 from base64 import b64decode
 
 from constrain.documents import read_bytes
@@ -27,9 +26,11 @@ def file_text(name: str | None, data: str | None, at: str) -> str:
         raise APIError(message, param=where, code="unsupported_content")
     encoded = data.partition(",")[2] if data.startswith("data:") else data
     try:
-        document = read_bytes(b64decode(encoded, validate=True), name or "file")
-    except binascii.Error as error:
+        content = b64decode(encoded, validate=True)
+    except ValueError as error:
         raise APIError(f"{where}: not base64: {error}", param=where, code="invalid_value") from error
+    try:
+        document = read_bytes(content, name or "file")
     except DocumentError as error:
         raise APIError(f"{where}: {error}", param=where, code="invalid_value") from error
     if document.image is not None:

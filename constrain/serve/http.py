@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from typing import Any, TypeVar
 
@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 from constrain.serve.errors import APIError, as_api_error, invalid
 from constrain.serve.jobs import Server
 
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
@@ -31,11 +31,21 @@ def guarded(server: Server, path: str, handler: Handler) -> Handler:
     async def handle(request: Request) -> Response:
         try:
             check_key(request, server.settings.api_keys)
+            check_query(request)
             response = await handler(request)
         except Exception as error:
             response = error_response(error)
         server.metrics.requests.labels(path, response.status_code).inc()
         return response
+
+    return handle
+
+
+def by_method(handlers: Mapping[str, Handler]) -> Handler:
+    """Return a handler that leaves requests to one of several, by their method; ``HEAD`` to that of ``GET``."""
+
+    async def handle(request: Request) -> Response:
+        return await handlers["GET" if request.method == "HEAD" else request.method](request)
 
     return handle
 
@@ -52,6 +62,12 @@ def check_key(request: Request, keys: tuple[str, ...]) -> None:
     is_known = [hmac.compare_digest(given.encode(), key.encode()) for key in keys]
     if keys and not (scheme.lower() == "bearer" and any(is_known)):
         raise APIError("this server needs a key: Authorization: Bearer KEY", status=401, code="invalid_api_key")
+
+
+def check_query(request: Request) -> None:
+    """Raise :class:`APIError` if the request has parameters in its address: there are none that this server knows."""
+    for name in request.query_params:
+        raise APIError(f"{name}: this server does not know the parameter", param=name, code="unknown_parameter")
 
 
 async def read_body(request: Request, kind: type[M], limit: int) -> M:

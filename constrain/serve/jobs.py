@@ -71,7 +71,7 @@ class Job:
         self._is_open = True
         self._error: Exception | None = None
         self.outputs: list[Output] = []
-        server.admission.enter(len(works) * n)
+        server.admission.enter(len(works) * n, "/n" if n > 1 else "/prompt")
         server.jobs.add(self)
 
     async def submit(self) -> None:

@@ -125,7 +125,12 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         "/response_format/json_schema/lax",
     ),
     (
-        {"response_format": {"type": "json_schema", "json_schema": {"schema": {"items": {"type": "txt"}}}}},
+        {
+            "response_format": {
+                "type": "json_schema",
+                "json_schema": {"name": "a", "schema": {"items": {"type": "txt"}}},
+            }
+        },
         "/response_format/json_schema/schema/items/type",
     ),
     ({"response_format": {**TAG, "triggers": ["<g>"]}}, "/response_format/triggers"),

@@ -99,7 +99,7 @@ def test_calls_are_described_where_the_template_shows_none(thinking_app: Starlet
     later = [
         {"role": "user", "content": "When?"},
         {"role": "assistant", "tool_calls": message["tool_calls"][:1]},
-        {"role": "tool", "tool_call_id": "1", "content": "12:00"},
+        {"role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": "12:00"},
     ]
     assert ask(thinking_app, messages=later, tools=[tool])["choices"]
 

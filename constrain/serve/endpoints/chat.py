@@ -13,20 +13,24 @@ from constrain.serve.endpoints.common import DONE, chat_logprobs, usage
 from constrain.serve.errors import APIError, pointer
 from constrain.serve.files import file_text
 from constrain.serve.generation import Batch, Output, Work
+from constrain.serve.history import check_answer, check_arguments
 from constrain.serve.http import event
 from constrain.serve.images import ImageReader
 from constrain.serve.jobs import Job
 from constrain.serve.json_values import JSONReader
 from constrain.serve.models import ServedModel
 from constrain.serve.protocol.chat import (
+    AssistantMessage,
     ChatRequest,
     FilePart,
     ImagePart,
     Message,
     NamedTool,
     Picture,
+    RefusalPart,
     RequestMessage,
     TextPart,
+    ToolMessage,
     joined,
 )
 from constrain.serve.protocol.fields import StreamOptions
@@ -45,19 +49,14 @@ def chat_work(request: ChatRequest, model: ServedModel, settings: ServerSettings
     if request.top_logprobs is not None and not request.logprobs:
         raise APIError("/top_logprobs: needs logprobs", param="/top_logprobs", code="invalid_value")
     functions = tuple(
-        Function(
-            tool.function.name,
-            tool.function.parameters or {"type": "object", "properties": {}, "additionalProperties": False},
-            pointer("tools", number, "function", "parameters"),
-            tool.function.description or "",
-        )
+        Function.of(tool.function, pointer("tools", number, "function", "parameters"))
         for number, tool in enumerate(request.tools or ())
     )
     named = request.tool_choice.function.name if isinstance(request.tool_choice, NamedTool) else None
     word = None if isinstance(request.tool_choice, NamedTool) else request.tool_choice
     images = ImageReader(model, settings)
     asked = Conversation(
-        [_message(message, pointer("messages", number), images) for number, message in enumerate(request.messages)],
+        _messages(request.messages, images),
         functions,
         ToolChoice.of(functions, word, named, request.parallel_tool_calls),
         read_format(request, model.vocabulary),
@@ -69,20 +68,33 @@ def chat_work(request: ChatRequest, model: ServedModel, settings: ServerSettings
     return make_work(model, request, asked)
 
 
+def _messages(given: Sequence[RequestMessage], images: ImageReader) -> list[Message]:
+    calls = set[str]()
+    for number, message in enumerate(given):
+        at = pointer("messages", number)
+        if isinstance(message, ToolMessage):
+            check_answer(message.tool_call_id, calls, f"{at}/tool_call_id")
+        for place, call in enumerate((message.tool_calls if isinstance(message, AssistantMessage) else None) or ()):
+            check_arguments(call.function.arguments, f"{at}/tool_calls/{place}/function/arguments")
+            calls.add(call.id)
+    return [_message(message, pointer("messages", number), images) for number, message in enumerate(given)]
+
+
 def _message(given: RequestMessage, at: str, images: ImageReader) -> Message:
     """Return a message with the texts and images of its parts; ``at`` is the JSON pointer to it."""
-    content: Any = given.content
+    fields = dict(given)
+    content: Any = given.content if given.content is not None else fields.get("refusal")
     if isinstance(content, list):
         content = joined([_part(part, f"{at}/content/{number}", images) for number, part in enumerate(content)])
-    return Message(**{**dict(given), "content": content})
+    return Message(**{name: fields[name] for name in Message.model_fields if name in fields} | {"content": content})
 
 
-def _part(part: TextPart | FilePart | ImagePart, at: str, images: ImageReader) -> str | Picture:
+def _part(part: TextPart | RefusalPart | FilePart | ImagePart, at: str, images: ImageReader) -> str | Picture:
     if isinstance(part, ImagePart):
         return images.read(part.image_url.url, at, f"{at}/image_url/url")
     if isinstance(part, FilePart):
         return file_text(part.file.filename, part.file.file_data, f"{at}/file")
-    return part.text or part.refusal
+    return part.text if isinstance(part, TextPart) else part.refusal
 
 
 class ChatAnswer:

@@ -5,16 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, Tag, model_validator
+from typing_extensions import Self
 
 from constrain.serve.protocol.fields import (
     AccountFields,
     ConstraintFields,
     Effort,
     Function,
+    JSONObject,
     SamplingFields,
-    StreamOptions,
+    StreamFields,
     Strict,
+    Verbosity,
+    by,
+    refuse,
+    tag,
 )
 
 
@@ -53,11 +59,17 @@ class ToolCall(Strict):
 
 
 class TextPart(Strict):
-    """A part of a message."""
+    """A part of a message that is text."""
 
-    type: Literal["text", "refusal"]
-    text: str = ""
-    refusal: str = ""
+    type: Literal["text"]
+    text: str
+
+
+class RefusalPart(Strict):
+    """A part of a message of the assistant that is a refusal."""
+
+    type: Literal["refusal"]
+    refusal: str
 
 
 class FileData(Strict):
@@ -96,23 +108,24 @@ class Picture(BaseModel):
     content: bytes
 
 
-class _MessageFields(Strict):
+Part = Annotated[
+    Annotated[TextPart, Tag(tag("text"))]
+    | Annotated[RefusalPart, Tag(tag("refusal"))]
+    | Annotated[FilePart, Tag(tag("file"))]
+    | Annotated[ImagePart, Tag(tag("image_url"))],
+    by("type", "text", "file", "image_url", "refusal"),
+]
+
+
+class Message(Strict):
+    """A message of a conversation; a list has its texts and images in order."""
+
     role: Literal["system", "developer", "user", "assistant", "tool"]
     name: str | None = None
     tool_calls: list[ToolCall] | None = None
     tool_call_id: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
-    refusal: str | None = None
-    annotations: list[Any] | None = None
-    audio: None = None
-    function_call: None = None
-    parsed: Any = None
-
-
-class Message(_MessageFields):
-    """A message of a conversation; a list has its texts and images in order."""
-
     content: str | list[str | Picture] | None = None
 
     @property
@@ -127,13 +140,64 @@ class Message(_MessageFields):
         return [each for each in self.content or () if isinstance(each, Picture)]
 
 
-class RequestMessage(_MessageFields):
-    """A message of a conversation, whose content may have several parts."""
+class AskingMessage(Strict):
+    """A message of the user or the system of a request."""
 
-    content: str | list[TextPart | FilePart | ImagePart] | None = None
+    role: Literal["system", "developer", "user"]
+    content: str | list[Part]
+    name: str | None = None
 
 
-class ChatRequest(ConstraintFields, SamplingFields, AccountFields):
+class ToolMessage(Strict):
+    """What a call has returned."""
+
+    role: Literal["tool"]
+    content: str | list[Part]
+    tool_call_id: str
+    name: str | None = None
+
+
+class AssistantMessage(Strict):
+    """An earlier answer, with all that clients send back of it."""
+
+    role: Literal["assistant"]
+    content: str | list[Part] | None = None
+    name: str | None = None
+    tool_calls: list[ToolCall] | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    refusal: str | None = None
+    annotations: list[Any] | None = None
+    audio: None = None
+    function_call: None = None
+    parsed: Any = None
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        said = (self.content, self.refusal, self.reasoning_content, self.reasoning)
+        if not self.tool_calls and all(each is None for each in said):
+            refuse("content", "Field required, unless there are tool_calls")
+        return self
+
+
+RequestMessage = Annotated[
+    Annotated[AskingMessage, Tag(tag("system"))]
+    | Annotated[AskingMessage, Tag(tag("developer"))]
+    | Annotated[AskingMessage, Tag(tag("user"))]
+    | Annotated[AssistantMessage, Tag(tag("assistant"))]
+    | Annotated[ToolMessage, Tag(tag("tool"))],
+    by("role", "system", "developer", "user", "assistant", "tool"),
+]
+
+
+class Prediction(Strict):
+    """A text that the answer may have much of: a hint, which has no effect."""
+
+    type: Literal["content"]
+    content: str | list[TextPart]
+
+
+class ChatRequest(ConstraintFields, SamplingFields, StreamFields, AccountFields):
     """The body of the request."""
 
     model: str
@@ -141,18 +205,23 @@ class ChatRequest(ConstraintFields, SamplingFields, AccountFields):
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
     n: Annotated[int, Field(ge=1, le=128)] = 1
-    stream: bool | None = False
-    stream_options: StreamOptions | None = None
     logprobs: bool | None = False
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
-    tools: list[FunctionTool] | None = None
+    tools: Annotated[list[FunctionTool], Field(min_length=1)] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     parallel_tool_calls: bool | None = None
     reasoning_effort: Effort | None = None
-    chat_template_kwargs: dict[str, Any] | None = None
+    chat_template_kwargs: JSONObject | None = None
     modalities: list[Literal["text"]] | None = None
-    verbosity: str | None = None
-    prediction: dict[str, Any] | None = None
+    verbosity: Verbosity | None = None
+    prediction: Prediction | None = None
+
+    @model_validator(mode="after")
+    def _choices_are_of_tools(self) -> Self:
+        for field in ("tool_choice", "parallel_tool_calls"):
+            if getattr(self, field) is not None and self.tools is None:
+                refuse(field, "needs tools")
+        return self
 
 
 def joined(parts: Sequence[str | Picture]) -> str | list[str | Picture]:

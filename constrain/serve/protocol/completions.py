@@ -6,10 +6,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from constrain.serve.protocol.fields import AccountFields, ConstraintFields, SamplingFields, StreamOptions
+from constrain.serve.protocol.fields import AccountFields, ConstraintFields, SamplingFields, StreamFields
 
 
-class CompletionRequest(ConstraintFields, SamplingFields, AccountFields):
+class CompletionRequest(ConstraintFields, SamplingFields, StreamFields, AccountFields):
     """The body of the request."""
 
     model: str
@@ -17,6 +17,4 @@ class CompletionRequest(ConstraintFields, SamplingFields, AccountFields):
     max_tokens: Annotated[int, Field(ge=1)] | None = 16
     n: Annotated[int, Field(ge=1, le=128)] = 1
     echo: bool | None = False
-    stream: bool | None = False
-    stream_options: StreamOptions | None = None
     logprobs: Annotated[int, Field(ge=0, le=20)] | None = None

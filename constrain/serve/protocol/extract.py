@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
-from constrain.serve.protocol.fields import Strict
+from constrain.serve.protocol.fields import JSONObject, JSONValue, Strict
 
 
 class Example(Strict):
     """A document with its record."""
 
     document: str
-    record: Any
+    record: JSONValue
 
 
 class ExtractRequest(Strict):
@@ -22,9 +22,9 @@ class ExtractRequest(Strict):
     model: str
     document: str = ""
     image: str | None = None
-    schema_: dict[str, Any] | bool = Field(alias="schema")
+    schema_: JSONObject | bool = Field(alias="schema")
     instructions: str = ""
-    examples: tuple[Example, ...] = ()
+    examples: list[Example] = Field([])
     thinking: Annotated[int, Field(ge=0)] = 0
     max_tokens: Annotated[int, Field(ge=1)] = 1024
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None

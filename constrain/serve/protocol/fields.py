@@ -2,12 +2,61 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+import json
+from typing import Annotated, Any, Literal, NoReturn, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, model_validator
+from pydantic_core import PydanticCustomError
+from typing_extensions import Self
+
+T = TypeVar("T")
+
+#: Begins the types of errors that are about a field of the object at their place.
+AT = "at_"
+
+
+def refuse(field: str, reason: str) -> NoReturn:
+    """Raise an error of validation that is about a field of the model that is validated."""
+    raise PydanticCustomError(f"{AT}{field}", "{reason}", {"reason": reason})
+
+
+def tag(kind: str) -> str:
+    """Return the tag of one of the forms that :func:`by` chooses from: no name of a field, as pointers have these."""
+    return f"<{kind}>"
+
+
+def by(field: str, *kinds: str, default: str | None = None) -> Discriminator:
+    """Return what chooses the form of an object, one of those with a tag, by a field."""
+
+    def chosen(value: Any) -> str:
+        kind = value.get(field, default) if isinstance(value, dict) else getattr(value, field, None)
+        return tag(str(kind))
+
+    return Discriminator(
+        chosen, custom_error_type=f"{AT}{field}", custom_error_message=f"must be one of {', '.join(kinds)}"
+    )
+
+
+def _finite(value: T) -> T:
+    try:
+        json.dumps(value, allow_nan=False)
+    except ValueError as error:
+        raise PydanticCustomError("not_finite", "NaN and infinite numbers are not JSON") from error
+    return value
+
+
+#: JSON whose numbers are finite, so that it can be part of the response.
+JSONValue = Annotated[Any, AfterValidator(_finite)]
+JSONObject = Annotated[dict[str, Any], AfterValidator(_finite)]
 
 #: A constraint as another server would take it, as JSON or as text of JSON.
-SchemaOrText = dict[str, Any] | bool | str
+SchemaOrText = JSONObject | bool | str
+
+_MetadataKey = Annotated[str, Field(max_length=64)]
+_MetadataValue = Annotated[str, Field(max_length=512)]
+
+#: How long answers are to be: a hint, which has no effect.
+Verbosity = Literal["low", "medium", "high"]
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
 
@@ -15,10 +64,11 @@ Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
 class Strict(BaseModel):
     """A part of a request. A field that is not listed is refused, since it may have been meant as a constraint.
 
-    A field that is null counts as not given: clients of OpenAI's API send null for ``None``.
+    A field that is null counts as not given: clients of OpenAI's API send null for ``None``. Otherwise values have to
+    be of the type of their field: no text is taken for a number.
     """
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
     @model_validator(mode="before")
     @classmethod
@@ -34,7 +84,7 @@ class StructuredOutputs(Strict):
     choice: list[str] | None = None
     grammar: str | None = None
     json_object: bool | None = None
-    structural_tag: dict[str, Any] | str | None = None
+    structural_tag: JSONObject | str | None = None
 
 
 class ConstraintFields(Strict):
@@ -45,7 +95,7 @@ class ConstraintFields(Strict):
     ``json_schema``; TabbyAPI ``json_schema``, ``regex_pattern`` and ``grammar_string``.
     """
 
-    response_format: dict[str, Any] | None = None
+    response_format: JSONObject | None = None
     structured_outputs: StructuredOutputs | None = None
     guided_json: SchemaOrText | None = None
     guided_regex: str | None = None
@@ -54,7 +104,7 @@ class ConstraintFields(Strict):
     json_schema: SchemaOrText | None = None
     regex: str | None = None
     ebnf: str | None = None
-    structural_tag: dict[str, Any] | str | None = None
+    structural_tag: JSONObject | str | None = None
     grammar: str | None = None
     regex_pattern: str | None = None
     grammar_string: str | None = None
@@ -63,14 +113,14 @@ class ConstraintFields(Strict):
 class SamplingFields(Strict):
     """Sampling parameters, stop conditions and limits of one output."""
 
-    temperature: Annotated[float, Field(ge=0, le=2, allow_inf_nan=False)] | None = None
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
     top_k: Annotated[int, Field(ge=-1, le=2**31 - 1)] | None = None
     min_p: Annotated[float, Field(ge=0, le=1)] | None = None
     frequency_penalty: Annotated[float, Field(ge=-2, le=2)] = 0.0
     presence_penalty: Annotated[float, Field(ge=-2, le=2)] = 0.0
     repetition_penalty: Annotated[float, Field(gt=0, le=10)] | None = None
-    logit_bias: dict[int, Annotated[float, Field(ge=-100, le=100)]] | None = None
+    logit_bias: dict[Annotated[int, Field(strict=False)], Annotated[float, Field(ge=-100, le=100)]] | None = None
     seed: int | None = None
     stop: str | list[Annotated[str, Field(min_length=1)]] | None = None
     stop_token_ids: list[int] | None = None
@@ -91,15 +141,28 @@ class StreamOptions(Strict):
     include_obfuscation: bool | None = None
 
 
+class StreamFields(Strict):
+    """Whether and how the response is a stream."""
+
+    stream: bool | None = False
+    stream_options: StreamOptions | None = None
+
+    @model_validator(mode="after")
+    def _options_are_of_a_stream(self) -> Self:
+        if self.stream_options is not None and not self.stream:
+            refuse("stream_options", "needs stream")
+        return self
+
+
 class AccountFields(Strict):
     """Fields that have no effect on an output: those by which OpenAI tells users, plans and caches apart."""
 
     user: str | None = None
-    metadata: dict[str, Any] | None = None
+    metadata: Annotated[dict[_MetadataKey, _MetadataValue], Field(max_length=16)] | None = None
     store: bool | None = None
-    service_tier: str | None = None
+    service_tier: Literal["auto", "default", "flex", "scale", "priority"] | None = None
     prompt_cache_key: str | None = None
-    prompt_cache_retention: str | None = None
+    prompt_cache_retention: Literal["in_memory", "in-memory", "24h"] | None = None
     safety_identifier: str | None = None
 
 
@@ -108,5 +171,5 @@ class Function(Strict):
 
     name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]
     description: str | None = None
-    parameters: dict[str, Any] | None = None
+    parameters: JSONObject | None = None
     strict: bool | None = None

@@ -4,9 +4,22 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field, Tag, TypeAdapter, model_validator
+from typing_extensions import Self
 
-from constrain.serve.protocol.fields import AccountFields, ConstraintFields, Effort, Function, SamplingFields, Strict
+from constrain.serve.protocol.fields import (
+    AccountFields,
+    ConstraintFields,
+    Effort,
+    Function,
+    JSONObject,
+    SamplingFields,
+    Strict,
+    Verbosity,
+    by,
+    refuse,
+    tag,
+)
 
 
 class ResponseTool(Function):
@@ -23,36 +36,126 @@ class NamedResponseTool(Strict):
 
 
 class Reasoning(Strict):
-    """How much the model thinks."""
+    """How much the model thinks. There are no summaries of its thoughts."""
 
     effort: Effort | None = None
-    summary: str | None = None
-    generate_summary: str | None = None
+    summary: Literal["auto", "concise", "detailed"] | None = None
+    generate_summary: Literal["auto", "concise", "detailed"] | None = None
 
 
 class TextOptions(Strict):
     """The form of the answer."""
 
-    format: dict[str, Any] | None = None
-    verbosity: str | None = None
+    format: JSONObject | None = None
+    verbosity: Verbosity | None = None
 
 
-class InputItem(BaseModel):
-    """An item of the conversation: a message, a call of a function, its output, or earlier thoughts.
+class ItemText(Strict):
+    """A part of an item that is text, with what an earlier response has said about it."""
 
-    Items that a server has sent come back with fields that have no meaning here, so that others are accepted.
-    """
+    type: Literal["input_text", "output_text", "text", "reasoning_text", "summary_text"]
+    text: str
+    annotations: list[Any] | None = None
+    logprobs: list[Any] | None = None
 
-    model_config = ConfigDict(extra="ignore")
 
-    type: Literal["message", "function_call", "function_call_output", "reasoning"] = "message"
-    role: Literal["system", "developer", "user", "assistant"] | None = None
-    content: str | list[dict[str, Any]] | None = None
-    call_id: str | None = None
+class ItemRefusal(Strict):
+    """A part of an item that is a refusal."""
+
+    type: Literal["refusal"]
+    refusal: str
+
+
+class ItemFile(Strict):
+    """A part of an item that is a document, in base64. ``detail`` is ignored: the model reads its text."""
+
+    type: Literal["input_file"]
+    filename: str | None = None
+    file_data: str | None = None
+    file_id: str | None = None
+    file_url: str | None = None
+    detail: Literal["auto", "low", "high"] | None = None
+
+
+class ItemImage(Strict):
+    """A part of an item that is an image. ``detail`` is ignored: the model reads all images alike."""
+
+    type: Literal["input_image"]
+    image_url: str | None = None
+    file_id: str | None = None
+    detail: Literal["auto", "low", "high", "original"] | None = None
+
+
+ItemPart = Annotated[
+    Annotated[ItemText, Tag(tag("input_text"))]
+    | Annotated[ItemText, Tag(tag("output_text"))]
+    | Annotated[ItemText, Tag(tag("text"))]
+    | Annotated[ItemText, Tag(tag("reasoning_text"))]
+    | Annotated[ItemText, Tag(tag("summary_text"))]
+    | Annotated[ItemRefusal, Tag(tag("refusal"))]
+    | Annotated[ItemFile, Tag(tag("input_file"))]
+    | Annotated[ItemImage, Tag(tag("input_image"))],
+    by("type", "input_text", "input_file", "input_image", "output_text", "refusal"),
+]
+
+
+class _Item(Strict):
+    """An item, with the fields that a response gives it, and that have no meaning here."""
+
+    id: str | None = None
+    status: Literal["in_progress", "completed", "incomplete"] | None = None
+
+
+class MessageItem(_Item):
+    """A message."""
+
+    type: Literal["message"] = "message"
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | list[ItemPart]
+    phase: Literal["commentary", "final_answer"] | None = None
+
+
+class CallItem(_Item):
+    """A call of a function, with its arguments as JSON."""
+
+    type: Literal["function_call"]
+    call_id: str
+    name: str
+    arguments: str
+    namespace: str | None = None
+    caller: Any = None
+
+
+class CallOutputItem(_Item):
+    """What a function has returned."""
+
+    type: Literal["function_call_output"]
+    call_id: str
+    output: str | list[ItemPart]
     name: str | None = None
-    arguments: str | None = None
-    output: str | list[dict[str, Any]] | None = None
-    summary: list[dict[str, Any]] | None = None
+    namespace: str | None = None
+    caller: Any = None
+
+
+class ReasoningItem(_Item):
+    """Earlier thoughts."""
+
+    type: Literal["reasoning"]
+    summary: list[ItemPart] = Field([])
+    content: list[ItemPart] | None = None
+    encrypted_content: str | None = None
+
+
+InputItem = Annotated[
+    Annotated[MessageItem, Tag(tag("message"))]
+    | Annotated[CallItem, Tag(tag("function_call"))]
+    | Annotated[CallOutputItem, Tag(tag("function_call_output"))]
+    | Annotated[ReasoningItem, Tag(tag("reasoning"))],
+    by("type", "message", "function_call", "function_call_output", "reasoning", default="message"),
+]
+
+#: Reads the items of a response as those of a request.
+ITEMS: TypeAdapter[list[InputItem]] = TypeAdapter(list[InputItem])
 
 
 class ResponsesRequest(ConstraintFields, SamplingFields, AccountFields):
@@ -74,4 +177,10 @@ class ResponsesRequest(ConstraintFields, SamplingFields, AccountFields):
     truncation: Literal["disabled"] | None = None
     background: Literal[False] | None = None
     top_logprobs: Literal[0] | None = None
-    chat_template_kwargs: dict[str, Any] | None = None
+    chat_template_kwargs: JSONObject | None = None
+
+    @model_validator(mode="after")
+    def _options_are_of_a_stream(self) -> Self:
+        if self.stream_options is not None and not self.stream:
+            refuse("stream_options", "needs stream")
+        return self

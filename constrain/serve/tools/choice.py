@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from constrain.serve.errors import APIError
+from constrain.serve.protocol import fields as protocol
+
+_OBJECT = {"type": "object"}
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,25 @@ class Function:
     schema: Mapping[str, Any]
     pointer: str
     description: str = ""
+
+    @classmethod
+    def of(cls, given: protocol.Function, pointer: str) -> Function:
+        """Return the function of a request, without arguments if it has no schema of them.
+
+        Args:
+            given: the function.
+            pointer: JSON pointer to the schema of its arguments.
+
+        Raises:
+            APIError: the schema excludes objects, which arguments are.
+        """
+        schema = given.parameters or {"properties": {}, "additionalProperties": False}
+        types = schema.get("type", "object")
+        if "object" not in (types if isinstance(types, list) else [types]):
+            at = f"{pointer}/type"
+            message = f"{at}: the arguments of a function are an object, not {types!r}"
+            raise APIError(message, param=at, code="invalid_value")
+        return cls(given.name, {**_OBJECT, **schema, **_OBJECT}, pointer, given.description or "")
 
     def for_template(self) -> dict[str, Any]:
         """Return it as chat templates take it."""
