@@ -166,7 +166,8 @@ class FilterAdapter(ABC):
     def forced_tokens(self, limit: int) -> Sequence[int]:
         if "forced_tokens" not in self._capabilities.methods:
             return ()
-        return self._guarded("forced_tokens", lambda: [int(token) for token in self.filter.forced_tokens(limit)])
+        forced: list[int] = self._guarded("forced_tokens", lambda: list(map(int, self.filter.forced_tokens(limit))))
+        return forced
 
     def fork(self) -> Self:
         if not self._capabilities.can_be_copied:
@@ -179,7 +180,8 @@ class FilterAdapter(ABC):
     def min_tokens(self) -> int | None:
         if "min_tokens" not in self._capabilities.methods:
             return None
-        return self._guarded("min_tokens", lambda: int(self.filter.min_tokens()))
+        needed: int = self._guarded("min_tokens", lambda: int(self.filter.min_tokens()))
+        return needed
 
     def close(self) -> None:
         if self._is_pending and "background_drop" in self._capabilities.methods:

@@ -57,7 +57,7 @@ def split_stop_conditions(conditions: Collection[Any] | None) -> tuple[frozenset
     for each in conditions or ():
         if isinstance(each, str) and each:
             strings.append(each)
-        elif isinstance(each, Integral) and not isinstance(each, bool) and int(each) >= 0:
+        elif not isinstance(each, bool) and isinstance(each, Integral) and int(each) >= 0:
             tokens.add(int(each))
         else:
             raise refused("a stop condition", each, "an id, or a text that is not empty")

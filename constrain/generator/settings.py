@@ -161,8 +161,8 @@ class Settings:
                 differs from that of the logits.
         """
         bias = self.token_bias
-        tracks = hasattr(bias, "is_inference") and not bias.is_inference()
-        version = bias._version if bias is not None and tracks else None
+        # Of a tensor that counts its changes; the check below refuses everything else than a tensor.
+        version = bias._version if bias is not None and not getattr(bias, "is_inference", lambda: True)() else None
         key = tokenizer, width, version
         made = self.__dict__.get("_params")
         if made is None or made[0] != key:
