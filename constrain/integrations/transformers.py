@@ -6,8 +6,13 @@ import torch
 from transformers import LogitsProcessor
 
 from constrain.engine import CompiledGrammar
+from constrain.errors import ArgumentError
 from constrain.integrations.rows import RowMasks, check_width
 from constrain.kernels import apply_bitmask
+from constrain.kernels.bitmask import apply_bitmask_reference
+
+#: Types of scores that the kernel takes.
+_FAST = (torch.float32, torch.float16, torch.bfloat16)
 
 __all__ = ["ConstraintLogitsProcessor"]
 
@@ -40,19 +45,24 @@ class ConstraintLogitsProcessor(LogitsProcessor):
 
         Args:
             input_ids: int64 ``[rows, length]``, prompts and output so far.
-            scores: float ``[rows, width]``, of the next tokens.
+            scores: ``[rows, width]``, of the next tokens, of any type of floating-point numbers.
 
         Returns:
             New scores, -inf for the excluded tokens.
 
         Raises:
+            ArgumentError: the scores are no floating-point numbers, or not one row for each of ``input_ids``.
             GenerationError: the scores are narrower than the vocabulary of the grammar.
             BudgetError: ``max_new_tokens`` is less than the shortest text needs.
         """
         size = self.grammar.vocabulary.size
+        if not scores.is_floating_point() or scores.shape[:-1] != input_ids.shape[:-1]:
+            given = f"{scores.dtype} {list(scores.shape)}"
+            raise ArgumentError(f"the scores must be floating-point numbers [{len(input_ids)}, width], not {given}")
         check_width(scores.shape[1], size)
-        bits = torch.from_numpy(self._masks.bits(input_ids.tolist()))
-        scores = scores.clone()
-        apply_bitmask(scores[:, :size], bits.to(scores.device))
+        bits = torch.from_numpy(self._masks.bits(input_ids.tolist())).to(scores.device)
+        scores = scores.clone(memory_format=torch.contiguous_format)
+        apply = apply_bitmask if scores.dtype in _FAST else apply_bitmask_reference
+        apply(scores[:, :size], bits)
         scores[:, size:] = -torch.inf
         return scores

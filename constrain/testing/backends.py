@@ -14,6 +14,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from constrain.arguments import refused
 from constrain.engine import CompiledGrammar, Matcher, Vocabulary, allocate_bitmask
 from constrain.engine.bitmask import unpacked
 from constrain.integrations.serving import ConstraintKind, compile_constraint
@@ -316,12 +317,19 @@ CHECKS: tuple[tuple[Check, str], ...] = (
 )
 
 
+_ABILITIES = tuple(ability for _, ability in CHECKS if ability)
+
+
 def check_backend(backend: Backend) -> None:
     """Run all checks that a back end has the abilities for.
 
     Raises:
         AssertionError: it does not conform; the message has the constraint and the tokens.
+        ArgumentError: it has an ability that is not known, and for which there is no check.
     """
+    for ability in backend.abilities:
+        if ability not in _ABILITIES:
+            raise refused("an ability", ability, f"one of {', '.join(_ABILITIES)}")
     for check, ability in CHECKS:
         if not ability or ability in backend.abilities:
             check(backend)

@@ -10,7 +10,7 @@ import torch
 import transformers
 
 from constrain.engine import CompiledGrammar, Vocabulary, compile_json_schema, compile_regex
-from constrain.errors import BudgetError, GenerationError
+from constrain.errors import ArgumentError, BudgetError, GenerationError
 from constrain.integrations.transformers import ConstraintLogitsProcessor
 from constrain.tokenizer import ExLlamaV2Tokenizer
 
@@ -149,3 +149,20 @@ def test_texts_are_complete_within_max_new_tokens(write: Writer, tiny_dir: Path,
         assert json.loads(text).keys() == {"ok", "tags"}
     with pytest.raises(BudgetError):
         write(ConstraintLogitsProcessor(grammar, max_new_tokens=needed - 1), "no", do_sample=False)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_scores_of_every_type_are_masked(grammar: CompiledGrammar, dtype: torch.dtype) -> None:
+    size = grammar.vocabulary.size
+    scores = torch.zeros(size + 3, 1, dtype=dtype).T
+    masked = ConstraintLogitsProcessor(grammar)(torch.tensor([[1, 2]]), scores)
+    expected = ConstraintLogitsProcessor(grammar)(torch.tensor([[1, 2]]), scores.float())
+    assert masked.dtype == dtype
+    assert torch.equal(masked.isinf(), expected.isinf())
+    assert 0 < masked.isinf().sum() < size
+
+
+@pytest.mark.parametrize("scores", [torch.zeros(1, 9999, dtype=torch.int64), torch.zeros(2, 9999), torch.zeros(9999)])
+def test_scores_that_do_not_fit_are_refused(grammar: CompiledGrammar, scores: torch.Tensor) -> None:
+    with pytest.raises(ArgumentError, match="must be floating-point numbers"):
+        ConstraintLogitsProcessor(grammar)(torch.tensor([[1, 2]]), scores)

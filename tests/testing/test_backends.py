@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
+import numpy as np
 import pytest
 
 from constrain.engine import allocate_bitmask
 from constrain.engine.bitmask import unpacked
+from constrain.errors import ArgumentError, BitmaskError
 from constrain.integrations.serving import ConstraintKind, OutputState, compile_constraint
 from constrain.testing import backends, small_vocabulary
 
@@ -117,3 +120,34 @@ def test_kit_and_serving_need_no_torch() -> None:
         "import constrain.engine, constrain.integrations.serving, constrain.testing.backends\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_unknown_abilities_are_refused() -> None:
+    class Misspelt(StateBackend):
+        abilities = ("refusee",)
+
+    with pytest.raises(ArgumentError, match="'refusee'"):
+        backends.check_backend(Misspelt())
+
+
+@pytest.mark.parametrize("ended", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "kind", "row"),
+    [((1, 432), np.float64, 0), ((1, 3), np.int32, 0), ((1, 432), np.int32, 1), ((1, 432), np.int32, -1)],
+)
+def test_bitmasks_that_do_not_fit_are_refused(shape: tuple[int, int], kind: type, row: int, ended: bool) -> None:
+    state = OutputState(compile_constraint("choice", '["a"]', small_vocabulary()))
+    while ended and not state.is_terminated:
+        assert state.accept(int(StateOutput(state, None).allowed()[-1]))
+    with pytest.raises(BitmaskError):
+        state.fill_bitmask(np.zeros(shape, dtype=kind), row)
+    assert state.error is None
+
+
+@pytest.mark.parametrize("count", [-1, 2, 1.0])
+def test_only_accepted_tokens_are_rolled_back(count: Any) -> None:
+    state = OutputState(compile_constraint("regex", "[ab]{9}", small_vocabulary()))
+    assert state.accept(int(StateOutput(state, None).allowed()[0]))
+    with pytest.raises(ArgumentError, match="count"):
+        state.rollback(count)
+    assert state.num_tokens == 1

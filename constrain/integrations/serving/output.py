@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from constrain.arguments import check_count
 from constrain.engine import CompiledGrammar
 from constrain.engine.bitmask import packed
-from constrain.errors import BudgetError, ConstrainError
+from constrain.errors import BitmaskError, BudgetError, ConstrainError
 
 _log = logging.getLogger(__name__)
 
@@ -67,8 +68,13 @@ class OutputState:
         return accepted
 
     def rollback(self, count: int) -> None:
-        """Remove the last ``count`` accepted tokens."""
-        if count <= 0:
+        """Remove the last ``count`` accepted tokens.
+
+        Raises:
+            ArgumentError: so many have not been accepted, or the count is negative.
+        """
+        check_count("count", count, 0, self.num_tokens)
+        if not count:
             return
         self.error = None
         self.num_tokens -= count
@@ -112,12 +118,17 @@ class OutputState:
             row: the row.
             budget: number of tokens that are left, the one that ends the output included. Only tokens are allowed after
                 which the output can still be complete; if that is too late, those of a shortest completion.
+
+        Raises:
+            BitmaskError: the array is of another type, too narrow, or has no such row.
         """
         try:
             if self.error or self._ended:
                 self._only_stops(bits, row)
             else:
                 self._fill(bits, row, budget)
+        except BitmaskError:  # a mistake of the caller: it is not the output that cannot go on
+            raise
         except ConstrainError as error:
             self._fail(error)
             self._only_stops(bits, row)
@@ -137,7 +148,7 @@ class OutputState:
         except BudgetError as error:
             self._matcher.fill_bitmask(bits, row, error.needed)
         if self._stop_ids != self._eos_ids:
-            self._allow_stops(np.asarray(bits)[row])
+            self._allow_stops(np.atleast_2d(np.asarray(bits))[row])
 
     def _allow_stops(self, words: Any) -> None:
         """Allow the tokens that end this output, and no others that end a text, where the text is complete only."""
@@ -149,7 +160,13 @@ class OutputState:
             words[:] = others
 
     def _only_stops(self, bits: Any, row: int) -> None:
-        words = np.asarray(bits)[row]
+        rows = np.atleast_2d(np.asarray(bits))
+        needed = (self.grammar.vocabulary.size + 31) // 32
+        if rows.dtype.itemsize != 4 or rows.dtype.kind not in "iu" or rows.shape[1] < needed:
+            raise BitmaskError(f"a bitmask is int32 [rows, {needed}] or wider, not {rows.dtype} {list(rows.shape)}")
+        if not 0 <= row < len(rows):
+            raise BitmaskError(f"row {row} is outside a bitmask of {len(rows)} rows")
+        words = rows[row]
         words[:] = packed(sorted(self._stop_ids), len(words))
 
     def _fail(self, error: ConstrainError) -> None:
