@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from numbers import Integral
+from threading import Lock
 
 import numpy as np
 import numpy.typing as npt
 
+from constrain._core import SetTable
 from constrain.engine.bitmask import pack_ids, packed, unpacked
 from constrain.errors import FilterError
 from constrain.filters.masks import RowMask, row
+
+#: Number of ids from which on a set is compared with a copy of its hash table, and most bytes of such copies.
+_LARGE, _MAX_NBYTES = 4096, 64 << 20
 
 
 class IdMasks:
     """Masks of collections of ids, shared by the filters of a step.
 
     A frozenset or tuple that many filters return is packed once. Other collections may have changed since they were
-    packed, even within a step, so they are packed anew; those with equal ids get the same mask.
+    packed, even within a step, so they are packed anew, but for large sets whose hash tables are as they were; those
+    with equal ids get the same mask.
     """
 
     def __init__(self) -> None:
@@ -27,6 +33,8 @@ class IdMasks:
 
     def mask(self, ids: Collection[int], words: int) -> RowMask:
         """Return the mask of a collection, as a row of ``words`` words; errors as for :func:`pack`."""
+        if type(ids) is set and len(ids) >= _LARGE:
+            return _large_sets.mask(ids, words, self._of_row)
         if type(ids) is not frozenset and type(ids) is not tuple:
             return self._of_row(ids, words)
         key = id(ids), words
@@ -39,7 +47,37 @@ class IdMasks:
         return self._of_rows.setdefault(bits.tobytes(), RowMask(bits))
 
 
-_masks = IdMasks()
+class LargeSets:
+    """Masks of large sets, as long as these do not change: a comparison of hash tables takes less time than packing."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, int], tuple[SetTable, RowMask]] = {}
+        self._nbytes = 0
+        self._lock = Lock()
+
+    def mask(self, ids: set[int], words: int, make: Callable[[set[int], int], RowMask]) -> RowMask:
+        """Return the mask of a set, by ``make`` if the set has changed."""
+        key = id(ids), words
+        with self._lock:
+            known = self._known.get(key)
+            if known is not None and known[0].is_of(ids):
+                return known[1]
+            mask = make(ids, words)
+            self._forget(key)
+            table = SetTable(ids)
+            while self._known and self._nbytes + table.nbytes > _MAX_NBYTES:
+                self._forget(next(iter(self._known)))
+            self._known[key] = table, mask
+            self._nbytes += table.nbytes
+            return mask
+
+    def _forget(self, key: tuple[int, int]) -> None:
+        known = self._known.pop(key, None)
+        if known is not None:
+            self._nbytes -= known[0].nbytes
+
+
+_masks, _large_sets = IdMasks(), LargeSets()
 
 
 def new_step() -> None:
@@ -68,7 +106,7 @@ def pack(ids: Collection[int], words: int) -> npt.NDArray[np.int32]:
     if bits is not None:
         return bits
     # Ids of other types than ``int``, or an element that is no id, which the error names.
-    kinds = {each for each in set(map(type, ids)) if not issubclass(each, Integral) or issubclass(each, bool)}
+    kinds = {each for each in set(map(type, ids)) if each is bool or not issubclass(each, Integral)}
     if kinds:
         wrong = next(each for each in ids if type(each) in kinds)
         raise FilterError(f"next() returned {wrong!r:.60}, which is no token id, but of type {type(wrong).__name__}")

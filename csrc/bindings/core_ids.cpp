@@ -92,6 +92,21 @@ Workers& readers() {
   return workers;
 }
 
+/// Parts of a hash table that threads read side by side.
+constexpr Py_ssize_t kTablePart = 1 << 14;
+
+/// Calls `use` with the start and the end of each part of a hash table. That is safe, because this thread keeps the
+/// interpreter's lock meanwhile.
+template <typename Use>
+void for_parts(Py_ssize_t size, const Use& use) {
+  if (size < 2 * kTablePart) return use(0, size);
+  const auto use_part = [&](size_t part) {
+    const Py_ssize_t start = static_cast<Py_ssize_t>(part) * kTablePart;
+    use(start, std::min(start + kTablePart, size));
+  };
+  readers().start(static_cast<size_t>((size + kTablePart - 1) / kTablePart), use_part)->finish();
+}
+
 /// Lists the keys among `count` entries of a set, without branches on which of them are in use; returns their number.
 Py_ssize_t list_keys(const setentry* entries, Py_ssize_t count, PyObject** keys) {
   constexpr Py_hash_t kRemoved = -1;
@@ -120,19 +135,42 @@ bool add_entries(Ids& ids, const PySetObject* set, Py_ssize_t start, Py_ssize_t 
 
 bool add_set(FewIds& ids, const PySetObject* set) { return add_entries(ids, set, 0, set->mask + 1); }
 
-/// Reads parts of a large set side by side. That is safe, because this thread keeps the interpreter's lock meanwhile.
 bool add_set(ManyIds& ids, const PySetObject* set) {
-  constexpr Py_ssize_t kPart = 1 << 14;
-  const Py_ssize_t size = set->mask + 1;
-  if (size < 2 * kPart) return add_entries(ids, set, 0, size);
   std::atomic<bool> valid{true};
-  const auto add_part = [&](size_t part) {
-    const Py_ssize_t start = static_cast<Py_ssize_t>(part) * kPart;
-    if (!add_entries(ids, set, start, std::min(start + kPart, size))) valid = false;
-  };
-  readers().start(static_cast<size_t>((size + kPart - 1) / kPart), add_part)->finish();
+  for_parts(set->mask + 1, [&](Py_ssize_t start, Py_ssize_t end) {
+    if (!add_entries(ids, set, start, end)) valid = false;
+  });
   return valid;
 }
+
+/// A copy of the hash table of a set, which tells whether a set still has the same elements. It keeps no references to
+/// them: a number that has come to lie where another one lay has another hash.
+class SetTable {
+ public:
+  explicit SetTable(const py::set& set) : entries_(static_cast<size_t>(table_of(set).mask) + 1) {
+    for_parts(size(), [&](Py_ssize_t start, Py_ssize_t end) {
+      std::memcpy(&entries_[start], table_of(set).table + start, bytes(start, end));
+    });
+  }
+
+  bool is_of(const py::set& set) const {
+    if (table_of(set).mask + 1 != size()) return false;
+    std::atomic<bool> same{true};
+    for_parts(size(), [&](Py_ssize_t start, Py_ssize_t end) {
+      if (same && std::memcmp(&entries_[start], table_of(set).table + start, bytes(start, end)) != 0) same = false;
+    });
+    return same;
+  }
+
+  size_t nbytes() const { return entries_.size() * sizeof(setentry); }
+
+ private:
+  static const PySetObject& table_of(const py::set& set) { return *reinterpret_cast<const PySetObject*>(set.ptr()); }
+  static size_t bytes(Py_ssize_t start, Py_ssize_t end) { return static_cast<size_t>(end - start) * sizeof(setentry); }
+  Py_ssize_t size() const { return static_cast<Py_ssize_t>(entries_.size()); }
+
+  std::vector<setentry> entries_;
+};
 
 template <typename Ids>
 bool add_items(Ids& ids, PyObject* sequence) {
@@ -175,6 +213,10 @@ bool pack(const py::object& collection, uint32_t* bits, size_t words) {
 
 void bind_ids(py::module_& module) {
   using namespace py::literals;
+  py::class_<SetTable>(module, "SetTable", "A copy of the hash table of a ``set``, for :meth:`is_of`.")
+      .def(py::init<const py::set&>(), "ids"_a)
+      .def("is_of", &SetTable::is_of, "ids"_a, "Whether a ``set`` has the elements of the one that was copied.")
+      .def_property_readonly("nbytes", &SetTable::nbytes);
   module.def(
       "pack_ids",
       [](const py::object& ids, size_t words) -> py::object {

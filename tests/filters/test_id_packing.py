@@ -12,10 +12,11 @@ from filter_parts import Begin
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from constrain._core import SetTable
 from constrain.engine.bitmask import pack_ids
 from constrain.errors import FilterError
 from constrain.filters import ExLlamaV2Filter
-from constrain.filters.id_masks import IdMasks, new_step, pack
+from constrain.filters.id_masks import IdMasks, LargeSets, new_step, pack
 
 IDS = st.lists(
     st.integers(-3, 70) | st.sampled_from([2**31, 2**61 - 1, 2**61 + 4, 2**63, 2**64 + 1, True, 3.0, 5.5, "7"])
@@ -172,3 +173,56 @@ def test_sequences_share_packed_ids_in_a_step(begun: Begin) -> None:
     new_step()
     fork = begun(Shared(ids))
     assert fork.mask().count == made[1].mask().count == 99
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    ids=st.sets(st.integers(0, 60_000), max_size=50),
+    size=st.sampled_from([0, 100, 20_000, 40_000]),
+    change=st.sampled_from(["none", "swap", "refill", "copy", "order"]),
+    place=st.integers(0, 39_999),
+)
+def test_a_copy_of_a_hash_table_tells_whether_a_set_has_changed(
+    ids: set[int], size: int, change: str, place: int
+) -> None:
+    ids |= set(range(size))
+    table, before = SetTable(ids), frozenset(ids)
+    assert table.is_of(ids)
+    if change == "swap" and place in ids:
+        ids.remove(place)
+        ids.add(70_000)
+    elif change == "refill":
+        ids.clear()
+        ids.update(range(1, len(before) + 1))
+    elif change == "copy":
+        ids = set(before)
+    elif change == "order":  # the same elements, perhaps at other places of the table
+        ids.add(99_999)
+        ids.remove(99_999)
+    if table.is_of(ids):
+        assert ids == before
+    assert change != "none" or table.is_of(ids)
+
+
+def test_a_large_set_is_packed_anew_once_it_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    packed: list[int] = []
+    monkeypatch.setattr(
+        "constrain.filters.id_masks.pack", lambda ids, words: packed.append(len(ids)) or pack(ids, words)
+    )
+    ids = set(range(6000))
+    masks = IdMasks()
+    first = masks.mask(ids, 256)
+    assert masks.mask(ids, 256) is first is IdMasks().mask(ids, 256) and packed == [6000]
+    ids.remove(17)
+    ids.add(7000)
+    changed = masks.mask(ids, 256)
+    assert 17 not in changed and 7000 in changed and 17 in first and packed == [6000, 6000]
+
+
+def test_copies_of_hash_tables_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("constrain.filters.id_masks._MAX_NBYTES", 3 * SetTable(set(range(6000))).nbytes)
+    sets, masks = LargeSets(), IdMasks()
+    kept = [set(range(6000)) for _ in range(8)]
+    for ids in kept:
+        sets.mask(ids, 256, masks._of_row)
+    assert len(sets._known) == 3
