@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from constrain.extract.pattern_bounds import bounds_length
 from constrain.extract.subschemas import Place, with_subschemas
 
 #: Maximum number of digits before the decimal point.
@@ -16,8 +17,8 @@ IMAGE_LENGTH = 4096
 
 _LIMIT = 10**MAX_DIGITS - 1
 _LOW, _HIGH = ("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")
-#: Keywords that bound a string.
-_STRINGS = frozenset({"maxLength", "pattern", "x-verbatim"})
+#: Keywords that bound a string, as does a ``pattern`` that matches strings of limited length only.
+_STRINGS = frozenset({"maxLength", "x-verbatim"})
 #: Formats whose texts are short; those of others, such as ``uri``, may go on.
 _SHORT_FORMATS = frozenset({"date", "date-time", "hostname", "idn-hostname", "ipv4", "ipv6", "time", "uuid"})
 #: Six digits are the most in which no duration is too large for Python's ``timedelta``.
@@ -51,9 +52,14 @@ def bounded(schema: Any, length: int) -> Any:
     kinds = {kinds} if isinstance(kinds, str) else set(kinds) if isinstance(kinds, list) else set()
     if kinds & {"integer", "number"}:
         node |= _number_bounds(node)
-    if "string" in kinds and _STRINGS.isdisjoint(node):
+    if "string" in kinds and _STRINGS.isdisjoint(node) and not _has_bounding_pattern(node):
         node |= _string_bounds(node, length)
     return node
+
+
+def _has_bounding_pattern(node: Mapping[str, Any]) -> bool:
+    pattern = node.get("pattern")
+    return isinstance(pattern, str) and bounds_length(pattern)
 
 
 def _string_bounds(node: Mapping[str, Any], length: int) -> dict[str, Any]:
@@ -61,7 +67,8 @@ def _string_bounds(node: Mapping[str, Any], length: int) -> dict[str, Any]:
     if node.get("format") in _SHORT_FORMATS:
         return {}
     if node.get("format") == "duration":
-        return {"pattern": _DURATION}
+        others = node.get("allOf")
+        return {"allOf": [*(others if isinstance(others, list) else []), {"pattern": _DURATION}]}
     return {"maxLength": max(length, node["minLength"]) if isinstance(node.get("minLength"), int) else length}
 
 

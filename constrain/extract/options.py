@@ -84,6 +84,9 @@ class ExtractionOptions(Options):
         confidence = options.pop("confidence", True)
         if not isinstance(confidence, bool) and confidence != "exact":
             raise refused("confidence", confidence, "True, False or 'exact'")
+        for name in ("max_new_tokens", "thinking"):
+            if isinstance(options.get(name), bool):  # which is a whole number to Python
+                raise refused(name, options[name], "a whole number")
         instructions = options.pop("instructions", "")
         check_text("instructions", instructions)
         examples = checked_examples(target, options.pop("examples", ()))

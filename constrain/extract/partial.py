@@ -113,6 +113,8 @@ class PartialReader(Generic[T]):
             value = record if self._validator is None else self._validator.validate_json(json.dumps(record))
         except ValidationError:  # for example a union, of which too little is known to tell its alternatives apart
             return None
+        except (Exception, SystemExit):  # validators are not ours, and may raise anything; the whole record tells it
+            return None
         self._last, self._num_values = record, _num_values(record)
         return Partial(value, record, self._document, quotations)
 

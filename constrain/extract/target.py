@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field, is_dataclass
 from functools import cached_property
@@ -18,12 +19,15 @@ from constrain.engine.pointers import pointer
 from constrain.errors import ArgumentError, ExtractionError, SchemaError
 from constrain.extract.bounds import bounded
 from constrain.extract.evidence import EVIDENCE, VERBATIM, Notes, Quotation, with_quotes, without_quotes
+from constrain.extract.schema_numbers import check_numbers
 from constrain.extract.subschemas import references
 from constrain.extract.type_schema import ExactSchema, RecordSchema
 from constrain.extract.type_serializer import record_serializer, with_sorted_sets
 
 T = TypeVar("T")
 
+#: Patterns may be as large as the engine can compile; by default, repetitions of 100,000 are refused.
+_PATTERNS = jsonschema_rs.FancyRegexOptions(size_limit=1 << 30, dfa_size_limit=1 << 26)
 _KEYWORDS = frozenset({EVIDENCE, VERBATIM})
 _NO_TYPES = (str, bytes, int, float, list, tuple, set, FunctionType, BuiltinFunctionType)
 _TYPES = ("string", "number", "integer", "boolean", "null", "object", "array")
@@ -67,6 +71,7 @@ class Target(Generic[T]):
         exact_schema: Mapping[str, Any] | None = None,
     ) -> None:
         check_type("the schema", schema, Mapping, "a dict", SchemaError)
+        check_numbers(schema)
         self.schema = dict(schema)
         self.exact_schema = self.schema if exact_schema is None else dict(exact_schema)
         self.adapter = adapter
@@ -165,6 +170,8 @@ class Target(Generic[T]):
             return self.adapter.validate_json(text)
         except ValidationError as error:
             raise ExtractionError(f"the record is refused by its type {_reasons(error)}", text) from error
+        except (Exception, SystemExit) as error:  # validators are not ours, and may raise anything
+            raise ExtractionError(f"a validator of the type has failed by {_described(error)}", text) from error
 
     def violations(self, record: Any) -> list[tuple[str | int, ...]]:
         """Return the paths of the values of a record that do not match the schema."""
@@ -222,6 +229,12 @@ def _reasons(error: ValidationError) -> str:
     return "; ".join(f"at #{pointer(each['loc'])}: {each['msg']}" for each in error.errors(include_url=False))
 
 
+def _described(error: BaseException) -> str:
+    """Return an error that a validator raised, and the line of the program that did so."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({place.filename}, line {place.lineno}, in {place.name})"
+
+
 def _notes(validator: jsonschema_rs.Validator, record: Any) -> Notes:
     """Return the annotations of those values of a record that are quotes or have evidence, by JSON pointer."""
     notes: dict[str, dict[str, Any]] = {}
@@ -235,7 +248,9 @@ def _notes(validator: jsonschema_rs.Validator, record: Any) -> Notes:
 
 def _validator(schema: dict[str, Any]) -> jsonschema_rs.Validator:
     try:
-        return jsonschema_rs.validator_for(schema, validate_formats=True, retriever=_refuse_to_fetch)
+        return jsonschema_rs.validator_for(
+            schema, validate_formats=True, retriever=_refuse_to_fetch, pattern_options=_PATTERNS
+        )
     except jsonschema_rs.ValidationError as error:
         if isinstance(error.kind, jsonschema_rs.ValidationErrorKind.Referencing):
             raise _unresolved(schema, error.message) from error

@@ -36,6 +36,9 @@ class RecordSchema(GenerateJsonSchema):
         limits = {key: limit for key, limit in _digit_limits(schema).items() if key not in number}
         return number | limits
 
+    def is_subclass_schema(self, schema: core_schema.IsSubclassSchema) -> JsonSchemaValue:
+        return self.handle_invalid_for_json_schema(schema, "a type, which has no form in JSON")
+
     def field_is_required(
         self,
         field: core_schema.ModelField | core_schema.DataclassField | core_schema.TypedDictField,

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 _PROBE = "text"
 #: Options that decide when a record is there and whether, but not what it is; and the task, which is in the prompt.
 _NOT_IN_KEYS = frozenset({"task", "max_new_tokens", "timeout", "priority"})
+#: Options that make sampling random.
+_SAMPLING = ("temperature", "top_p", "top_k", "min_p")
 #: Suffixes of formats that the records cannot be written in, though the user would expect it.
 _OTHER_FORMATS = frozenset(
     ".xlsx .xlsm .xls .ods .tsv .xml .yaml .yml .toml .html .htm .md .pdf .docx .db .sqlite .sqlite3 .duckdb .feather "
@@ -126,6 +128,8 @@ def settings_of(model: LazyModel, target: Target[Any], options: ExtractOptions) 
         for field in fields(checked)
         if field.name not in _NOT_IN_KEYS and (value := getattr(checked, field.name)) not in (field.default, [])
     }
+    if checked.settings is None and not any(getattr(checked, name) for name in _SAMPLING):
+        changed.pop("seed", None)  # the likeliest tokens are the same for each seed
     if model.calibration is not None:
         changed["calibration"] = model.calibration.to_json()
     # The prompt has instructions and examples. It has no chat template, which may tell the date; the model has that.

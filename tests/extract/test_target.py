@@ -170,3 +170,23 @@ def test_a_value_is_dumped_with_the_changes_of_its_validators_and_its_aliases() 
 def test_a_value_without_a_json_form_is_an_error() -> None:
     with pytest.raises(ExtractionError, match="cannot be written as JSON"):
         Target.of(float).dump(float("nan"))
+
+
+def failing(error: BaseException) -> Any:
+    def fail(value: str) -> str:
+        raise error
+
+    return Annotated[str, AfterValidator(fail)]
+
+
+@pytest.mark.parametrize("error", [RuntimeError("boom"), KeyError("boom"), SystemExit("boom")])
+def test_whatever_a_validator_raises_is_an_extraction_error(error: BaseException) -> None:
+    with pytest.raises(
+        ExtractionError, match=rf"a validator .*{type(error).__name__}: .*boom.*test_target.py, line \d+"
+    ):
+        Target.of(failing(error)).read('"a"')
+
+
+def test_a_type_of_types_has_no_schema() -> None:
+    with pytest.raises(SchemaError, match="a type, which has no form in JSON"):
+        Target.of(dict[str, type[int]])

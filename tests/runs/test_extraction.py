@@ -48,7 +48,7 @@ def test_settings_that_change_records_change_keys(llm: constrain.LLM) -> None:
     keys = [
         settings(llm),
         settings(llm, temperature=0.5),
-        settings(llm, seed=1),
+        settings(llm, temperature=0.5, seed=1),
         settings(llm, settings=ExLlamaV2Sampler.Settings(min_p=0.1)),
         settings(llm, instructions="In euros."),
         settings(llm, examples=[("yes", {"kind": "a"})]),
@@ -56,6 +56,7 @@ def test_settings_that_change_records_change_keys(llm: constrain.LLM) -> None:
         settings_of(LazyModel.of(llm), Target.of({**SCHEMA, "description": "other"}), {}),
     ]
     assert len(set(keys)) == len(keys)
+    assert settings(llm, seed=1) == settings(llm)  # greedy sampling is the same for each seed
 
 
 def test_defaults_and_limits_do_not(llm: constrain.LLM) -> None:
