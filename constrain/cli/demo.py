@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from constrain.demo import DemoDocument
     from constrain.extract import Extraction
 
+#: The records, and the page to review them.
+_FILES = ("records.jsonl", "review.html")
 _COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red")
 
 
@@ -44,6 +46,7 @@ def demo(output: Path) -> None:
     from constrain.demo import demo_documents
     from constrain.llm import load
 
+    _make(output)
     llm = load()
     documents, begin = demo_documents(), time.perf_counter()
     results = run_many(llm.runtime, partial(_submit, llm), documents)
@@ -53,6 +56,17 @@ def demo(output: Path) -> None:
     tokens = sum(len(each.tokens) for each in extractions)
     click.echo(f"{len(extractions)} valid records, {tokens} tokens, {seconds:.1f} s")
     click.echo(f"Review them in a browser: {_write(output, extractions)}")
+
+
+def _make(folder: Path) -> None:
+    """Make the folder for the output, and see that files can be written there, before any work is done."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in _FILES:
+            with (folder / name).open("ab"):
+                pass
+    except OSError as error:
+        raise click.ClickException(f"{folder} cannot be written: {(error.strerror or str(error)).lower()}") from error
 
 
 def _submit(llm: LLM, number: int, document: DemoDocument) -> PendingResult[Extraction[Any]]:
@@ -93,8 +107,7 @@ def _write(folder: Path, extractions: Iterable[Extraction[Any]]) -> Path:
     from constrain.runs import encode_line, record_line, work_key
     from constrain.runs.key import SETTINGS_DIGITS
 
-    folder.mkdir(parents=True, exist_ok=True)
-    records, page = folder / "records.jsonl", folder / "review.html"
+    records, page = (folder / name for name in _FILES)
     keys = (
         (work_key("0" * SETTINGS_DIGITS, each.document.source, {}, each.document.text), each) for each in extractions
     )

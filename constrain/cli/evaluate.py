@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from constrain.cli.options import OutputFile, keep
+from constrain.cli.options import OutputFile, keep, warn_if_empty
 from constrain.cli.tables import table_console
 
 RECORDS = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -35,7 +35,9 @@ def evaluate(records: Path, gold: Path, ignore_case: bool, as_json: bool, page: 
     from constrain.runs import read_lines
 
     keep(page, records, gold)
-    evaluation = evaluated(read_lines(records), read_lines(gold), ignore_case=ignore_case)
+    lines = read_lines(records)
+    warn_if_empty(records, lines)
+    evaluation = evaluated(lines, read_lines(gold), ignore_case=ignore_case)
     if as_json:
         click.echo(json.dumps(evaluation.to_json(), indent=2, ensure_ascii=False))
     else:

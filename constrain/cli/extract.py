@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -154,7 +155,10 @@ def extract(
 
 def _run(run: Callable[..., Progress], output: Path | None, total: int | None, each: PartKind | None) -> Progress:
     """Run an extraction, with a report on its progress; Ctrl-C ends it."""
-    with _opened(output) as lines:
+    from constrain.extract.mistakes import SchemaWarning
+
+    with _opened(output) as lines, warnings.catch_warnings():
+        warnings.simplefilter("ignore", SchemaWarning)  # the check of the schema has said it
         try:
             with RunReport(total, output, each or "document") as report, Interrupt(_NOTICE) as interrupt:
                 return run(lines, stop=lambda: interrupt.requested, on_line=report.update)

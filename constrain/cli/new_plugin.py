@@ -48,10 +48,12 @@ def new_plugin(name: str) -> None:
     folder = Path(f"constrain-{name}")
     try:
         folder.mkdir()
+        for path, content in plugin_files(name).items():
+            (folder / path).write_text(content, encoding="utf-8")
     except FileExistsError as error:
         raise click.ClickException(f"{folder} is there already") from error
-    for path, content in plugin_files(name).items():
-        (folder / path).write_text(content, encoding="utf-8")
+    except OSError as error:
+        raise click.ClickException(f"{folder} cannot be written: {(error.strerror or str(error)).lower()}") from error
     click.echo(f"{folder} is ready: cd {folder}; pip install -e '.[test]'; pytest")
 
 

@@ -7,7 +7,8 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sized
 from functools import wraps
 from importlib import import_module
 from pathlib import Path
@@ -93,6 +94,12 @@ def keep(output: Path | None, *inputs: Path) -> None:
             raise click.UsageError(f"{output} would be replaced, but is read: choose another file for the output")
 
 
+def warn_if_empty(path: Path, lines: Sized) -> None:
+    """Say on standard error that a file has no records."""
+    if not len(lines):
+        click.echo(f"warning: {path} has no records", err=True)
+
+
 class TextFile(click.Path):
     """A file, converted to its text."""
 
@@ -122,7 +129,7 @@ class SchemaParam(click.ParamType[Any]):
 
     def _from_file(self, path: Path) -> Any:
         try:
-            schema = json.loads(path.read_bytes())
+            schema = json.loads(path.read_bytes(), object_pairs_hook=_without_repeats)
         except (OSError, ValueError, RecursionError) as error:
             hint = f"; a type in it is given as {path.stem}:TYPE" if path.suffix == ".py" else ""
             self.fail(f"{path} is not JSON: {error}{hint}")
@@ -146,6 +153,15 @@ class SchemaParam(click.ParamType[Any]):
             place = traceback.extract_tb(error.__traceback__)[-1]
             where = "" if isinstance(error, SyntaxError) else f" ({place.filename}, line {place.lineno})"
             self.fail(f"{value!r} cannot be imported: {type(error).__name__}: {error}{where}")
+
+
+def _without_repeats(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of a schema. Of members with one name, all but the last would be lost unseen."""
+    names = Counter(name for name, _ in members)
+    repeated = [name for name, number in names.items() if number > 1]
+    if repeated:
+        raise ValueError(f"an object has the member {repeated[0]!r} twice")
+    return dict(members)
 
 
 class FilterParam(click.ParamType[Any]):

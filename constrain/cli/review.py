@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from constrain.cli.counted import counted
-from constrain.cli.options import OutputFile, keep
+from constrain.cli.options import OutputFile, encoding_option, keep
 
 if TYPE_CHECKING:
     from constrain.review import Review
@@ -26,7 +26,8 @@ _MEGABYTE = 1_000_000
     show_default=True,
     help="Most megabytes of the page. What is beyond is left out: images of pages, then texts.",
 )
-def review(records: Path, output: Path | None, max_size: float) -> None:
+@encoding_option
+def review(records: Path, output: Path | None, max_size: float, encoding: str | None) -> None:
     """Write a page to review RECORDS, the JSON Lines of constrain extract.
 
     The page is one HTML file that needs no network. It shows the documents, the least sure first, with the values of
@@ -38,7 +39,7 @@ def review(records: Path, output: Path | None, max_size: float) -> None:
 
     path = output or records.with_suffix(".html")
     keep(path, records)
-    written = write_review(records, path, max_bytes=int(max_size * _MEGABYTE), show_progress=True)
+    written = write_review(records, path, encoding=encoding, max_bytes=int(max_size * _MEGABYTE), show_progress=True)
     size = path.stat().st_size / _MEGABYTE
     documents, failures = counted(written.documents, "document"), counted(written.failures, "failure")
     click.echo(f"{path}: {documents}, {failures}, {size:.1f} MB")
@@ -48,6 +49,8 @@ def review(records: Path, output: Path | None, max_size: float) -> None:
 
 def _warnings(review: Review) -> list[str]:
     found = []
+    if not review.documents:
+        found.append("warning: there are no records to review")
     if review.without_text:
         found.append(f"{counted(review.without_text, 'document')} without text: the page says why")
     if review.changed:

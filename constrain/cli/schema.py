@@ -12,8 +12,9 @@ if TYPE_CHECKING:
 
 def warn_of_mistakes(report: Report) -> None:
     """Print a warning for each keyword that looks misspelled, and for a schema without any, on standard error."""
+    from constrain.extract.mistakes import mistakes
+
     if not (report.enforced or report.narrowed):
         click.echo('warning: no keyword of the schema has an effect; fields are named in "properties"', err=True)
-    for entry in report.ignored:
-        if "did you mean" in entry.note:
-            click.echo(f"warning: {entry.document}#{entry.pointer} ({entry.keyword}): {entry.note}", err=True)
+    for mistake in mistakes(report):
+        click.echo(f"warning: {mistake}", err=True)

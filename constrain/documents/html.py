@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from constrain.documents.document import Document
 from constrain.documents.encodings import decoded, encoding_note
+from constrain.documents.forms import show_forms
 from constrain.documents.optional import optional
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ _DECLARED_WITHIN = 2048
 
 
 def read_html(content: bytes, source: str, encoding: str | None = None) -> Document:
-    """Read a page: its text as it is laid out, with lists and tables, and its title as metadata."""
+    """Read a page: its text as it is laid out, with lists, tables and forms, and its title as metadata."""
     declared = _DECLARED.search(content[:_DECLARED_WITHIN])
     markup, used = decoded(content, source, declared[1].decode() if declared else None, encoding)
     title = _title(markup, source)
@@ -35,7 +36,10 @@ def html_to_text(markup: str, source: str) -> str:
     with optional(source):
         from inscriptis.html_engine import Inscriptis
     tree = _tree(markup, source)
-    lines = [] if tree is None else Inscriptis(tree).get_text().splitlines()
+    if tree is None:
+        return ""
+    show_forms(tree)
+    lines = Inscriptis(tree).get_text().splitlines()
     return "\n".join(line.rstrip() for line in lines).strip("\n")
 
 

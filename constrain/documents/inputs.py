@@ -65,8 +65,10 @@ def inputs(
     """
     check_encoding(encoding)
     others = {Path(path).resolve() for path in leave_out}
-    found = (file for path in paths for file in _files(path, column) if not _is_one_of(Path(file), others))
-    files = list({os.path.normpath(file): file for file in found}.values())
+    named: dict[str, str] = {}
+    for file in (file for path in paths for file in _files(path, column) if not _is_one_of(Path(file), others)):
+        named.setdefault(os.path.normpath(file), file)
+    files = list(named.values())
     tables = [] if column is None else list(filter(is_table, files))
     if column is not None and not tables:
         raise ArgumentError(f"column {column!r} is one of tables ({', '.join(sorted(TABLES))}), and no file is a table")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 
@@ -41,6 +42,7 @@ def match(lines: Iterable[Line], gold: Iterable[Line]) -> list[Match]:
 
 def _place(line: Line) -> Hashable:
     source, part = line.get("source"), line.get("part", {})
+    source = source and re.sub(r"^(\./+)+", "", source)  # the same file, as another command has named it
     # The span of a page or a row follows from its number.
     return line["key"] if source is None else (source, *sorted(item for item in part.items() if item[0] != "span"))
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from constrain.extract.extraction import Confidence, Extraction, Span, Usage
     from constrain.extract.extractor import Extractor
     from constrain.extract.fields import Evidence, Quote
+    from constrain.extract.mistakes import SchemaWarning
     from constrain.extract.options import ExtractionOptions, ExtractOptions
     from constrain.extract.partial import ExtractionStream, Partial
     from constrain.extract.prompts.builtin import build_prompt
@@ -28,6 +29,7 @@ else:
             "constrain.extract.extraction": ["Confidence", "Extraction", "Span", "Usage"],
             "constrain.extract.extractor": ["Extractor"],
             "constrain.extract.fields": ["Evidence", "Quote"],
+            "constrain.extract.mistakes": ["SchemaWarning"],
             "constrain.extract.options": ["ExtractionOptions", "ExtractOptions"],
             "constrain.extract.partial": ["ExtractionStream", "Partial"],
             "constrain.extract.prompts.builtin": ["build_prompt"],
@@ -50,6 +52,7 @@ __all__ = [
     "Prompt",
     "PromptForm",
     "Quote",
+    "SchemaWarning",
     "Span",
     "Target",
     "Usage",

@@ -44,6 +44,7 @@ from constrain.extract.exact import score_branches
 from constrain.extract.extraction import Extraction
 from constrain.extract.list_ends import with_more_items
 from constrain.extract.long import LongExtraction
+from constrain.extract.mistakes import warn_of_mistakes
 from constrain.extract.options import ExtractionOptions, ExtractOptions
 from constrain.extract.partial import ExtractionStream, PartialReader
 from constrain.extract.prompts.builtin_form import BuiltinForm
@@ -69,6 +70,7 @@ class Extractor:
     """Extracts records on a runtime. Threads may share it.
 
     Compiled schemas are cached in ``constrain.engine.grammar_cache``, so a schema is compiled once for many documents.
+    Keywords that look misspelled give a :class:`SchemaWarning`.
     A schema that copies strings from the document, with ``"x-verbatim": {"source": "text"}``, is compiled for each.
 
     Numbers and strings that a schema does not bound are bounded by default, so that the model cannot repeat endlessly:
@@ -372,9 +374,11 @@ class Extractor:
         layout = {"whitespace": "single", "property_order": "schema", "integers": "plain"}
         vocabulary = vocabulary_of(self.runtime.tokenizer)
         try:
-            return compiler(target.bounded_schema(longest), vocabulary, **layout)
+            grammar = compiler(target.bounded_schema(longest), vocabulary, **layout)
         except GrammarError:
-            return compiler(target.output_schema, vocabulary, **layout)
+            grammar = compiler(target.output_schema, vocabulary, **layout)
+        warn_of_mistakes(grammar.report)
+        return grammar
 
 
 def _not_empty(document: DocumentLike) -> Document:

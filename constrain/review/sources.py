@@ -40,11 +40,13 @@ class Found:
 class Sources:
     """Reads the sources of lines again. Of files, only the last one is kept: the parts of a file are lines in a row."""
 
-    def __init__(self, lines: Iterable[Line]) -> None:
+    def __init__(self, lines: Iterable[Line], encoding: str | None = None) -> None:
         """
         Args:
             lines: all lines whose sources will be asked for.
+            encoding: the encoding of texts, pages and tables, see :func:`constrain.documents.read`.
         """
+        self._encoding = encoding
         self._wanted: defaultdict[str, set[str]] = defaultdict(set)
         self._paths: set[str] = set()
         for line in lines:
@@ -77,7 +79,7 @@ class Sources:
         if not table:
             return [self._file(line["source"])]
         if table not in self._tables:
-            self._tables[table] = _rows_by_name(table, self._wanted[table])
+            self._tables[table] = _rows_by_name(table, self._wanted[table], self._encoding)
         documents = [document for row in self._tables[table].get(name, ()) for document in _cells(row, line["source"])]
         if not documents:
             raise DocumentError(line["source"], "the table has no such row")
@@ -85,16 +87,16 @@ class Sources:
 
     def _file(self, path: str) -> Document:
         if self._last[0] != path:
-            self._last = path, _read(path)
+            self._last = path, _read(path, self._encoding)
         document = self._last[1]
         if isinstance(document, DocumentError):
             raise document
         return document
 
 
-def _read(path: str) -> Document | DocumentError:
+def _read(path: str, encoding: str | None) -> Document | DocumentError:
     try:
-        return read(path)
+        return read(path, encoding=encoding)
     except DocumentError as error:
         return error
 
@@ -106,10 +108,10 @@ def _table_row(line: Line) -> tuple[str, str]:
     return (table, name) if is_table(table) and not Path(source).exists() else ("", "")
 
 
-def _rows_by_name(table: str, wanted: set[str]) -> dict[str, list[Row]]:
+def _rows_by_name(table: str, wanted: set[str], encoding: str | None) -> dict[str, list[Row]]:
     """Return the rows that have one of these names: a row is named by its number, or by one of its cells."""
     found: defaultdict[str, list[Row]] = defaultdict(list)
-    for row in rows(table):
+    for row in rows(table, encoding):
         for name in {str(row.number), *map(str, row.values.values())} & wanted:
             found[name].append(row)
     return found

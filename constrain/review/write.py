@@ -51,13 +51,19 @@ class Review:
 
 
 def write_review(
-    records: str | Path, output: str | Path, *, max_bytes: int = MAX_BYTES, show_progress: bool = False
+    records: str | Path,
+    output: str | Path,
+    *,
+    encoding: str | None = None,
+    max_bytes: int = MAX_BYTES,
+    show_progress: bool = False,
 ) -> Review:
     """Write a page on which records are looked at beside their sources, and corrected: one file, without any other.
 
     Args:
         records: JSON Lines, as ``constrain extract`` writes them. Their sources are read again, by the same paths.
         output: the page, in HTML.
+        encoding: the encoding of the sources, if the run was told it.
         max_bytes: most bytes of the page. What is beyond is left out: images of pages, then texts, first those of the
             surest records. Records are never left out.
         show_progress: show progress bars on standard error.
@@ -66,7 +72,7 @@ def write_review(
         RunError: the records cannot be read, the page cannot be written, or would replace one of their sources.
     """
     lines = read_lines(records)
-    fields, sources = Fields(), Sources(lines)
+    fields, sources = Fields(), Sources(lines, encoding)
     if sources.has(Path(output)):
         raise RunError(f"{output} would be replaced, but is a source of the records: choose another file for the page")
     entries = [index_entry(line, fields) for line in lines]

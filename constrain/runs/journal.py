@@ -218,4 +218,12 @@ def io_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise RunError(f"cannot write {path}: {error.strerror or error}; what was in it is still there") from error
+        kept = "; what was in it is still there" if _has_content(path) else ""
+        raise RunError(f"cannot write {path}: {error.strerror or error}{kept}") from error
+
+
+def _has_content(path: Path) -> bool:
+    try:
+        return path.stat().st_size > 0
+    except OSError:
+        return False

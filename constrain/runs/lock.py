@@ -27,7 +27,9 @@ class OutputLock:
             OSError: the lock file cannot be written.
         """
         self._holder = output.with_name(f".{output.name}.writer")
-        self._lock = FileLock(output.with_name(f".{output.name}.lock"))
+        path = output.with_name(f".{output.name}.lock")
+        path.touch()  # the lock takes what cannot be written for what is locked
+        self._lock = FileLock(path)
         try:
             self._lock.acquire(blocking=False)
         except Timeout:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
 from constrain.cli import cli
@@ -24,3 +25,15 @@ def test_the_demo_writes_records_with_spans_and_a_page(tmp_path: Path) -> None:
                 value = value[int(step)] if isinstance(value, list) else value[step]
             assert text[start:end] == value
     assert "<html" in (tmp_path / "out" / "review.html").read_text()
+
+
+@pytest.mark.parametrize("output", ["file/x", "taken"])
+def test_a_folder_that_cannot_be_written_is_an_error_before_the_work(
+    output: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "taken" / "records.jsonl").mkdir(parents=True)
+    monkeypatch.setattr("constrain.llm.load", lambda: pytest.fail("the model was loaded"))
+    result = CliRunner().invoke(cli, ["demo", "-o", str(tmp_path / output)])
+    assert result.exit_code == 1
+    assert f"{tmp_path / output} cannot be written: " in result.output

@@ -84,3 +84,9 @@ def test_gold_of_other_documents(files: tuple[str, str], tmp_path: Path) -> None
     result = run(files[0], "--gold", str(tmp_path / "other.jsonl"))
     assert result.exit_code == 1
     assert "no line of gold has the source, or the key, of a record" in result.output
+
+
+def test_a_file_without_records_is_told(files: tuple[str, str], tmp_path: Path) -> None:
+    (tmp_path / "empty.jsonl").write_text("")
+    result = run(str(tmp_path / "empty.jsonl"), "--gold", files[1])
+    assert f"warning: {tmp_path / 'empty.jsonl'} has no records" in result.stderr

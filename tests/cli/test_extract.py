@@ -549,3 +549,27 @@ def test_workers_of_a_cluster_have_one_gpu_each(tiny_dir: Path, tmp_path: Path) 
     assert result.exit_code == 2 and "a worker of --ray has one GPU" in result.stderr
     result = run(tiny_dir, *arguments, "--tensor-parallel", "--confidence", "no")
     assert result.exit_code == 0 and json.loads(result.stdout)["record"] in (True, False)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["one.txt", "--column", "text"], "column 'text' is one of tables"),
+        (["one.txt", "--retry-failed"], "--retry-failed needs -o"),
+        (["one.txt", "--encoding", "cp1"], "there is no encoding of texts 'cp1'"),
+    ],
+)
+def test_options_without_effect_are_refused(folder: Path, tiny_dir: Path, options: list[str], message: str) -> None:
+    result = run(tiny_dir, "--schema", "schema.json", *options)
+    assert result.exit_code != 0 and message in result.stderr
+
+
+def test_a_member_that_a_schema_has_twice_is_an_error(folder: Path, tiny_dir: Path) -> None:
+    (folder / "twice.json").write_text('{"type": "object", "properties": {"a": {}, "a": {"type": "integer"}}}')
+    result = run(tiny_dir, "--schema", "twice.json", "one.txt")
+    assert "twice.json is not JSON: an object has the member 'a' twice" in result.stderr
+
+
+def test_the_limit_counts_files_once(folder: Path, tiny_dir: Path) -> None:
+    result = run(tiny_dir, "--schema", "schema.json", "one.txt", "./one.txt", "one.txt", "two.txt", "--limit", "2")
+    assert [json.loads(line)["source"] for line in result.stdout.splitlines()] == ["one.txt", "two.txt"]

@@ -122,3 +122,15 @@ def test_a_filter_of_extract_changes_the_keys(tiny_dir: Path, tmp_path: Path, mo
     lines = [json.loads(run(*args, "--filter", f'regex:pattern="{kind}"').stdout) for kind in "ab"]
     assert [line["record"] for line in lines] == ["a", "b"]
     assert lines[0]["key"] != lines[1]["key"]
+
+
+def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("pathlib.Path.mkdir", fail)
+    result = run("new-plugin", "even-letters")
+    assert result.exit_code == 1
+    assert "constrain-even-letters cannot be written: permission denied" in result.output
+
+
+def fail(path: Path) -> None:
+    raise PermissionError(13, "Permission denied")

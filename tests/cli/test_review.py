@@ -58,3 +58,16 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     result = run(str(tmp_path / "r.jsonl"))
     assert result.exit_code == 1
     assert "line 1 of" in result.stderr and "constrain extract" in result.stderr
+
+
+def test_a_file_without_records_is_told(tmp_path: Path) -> None:
+    result = run(str(write_lines(tmp_path / "records.jsonl", [])))
+    assert result.exit_code == 0 and "warning: there are no records to review" in result.stderr
+
+
+def test_sources_are_read_in_the_encoding_of_the_run(tmp_path: Path) -> None:
+    line = text_line(tmp_path / "a.txt", "Grün {/name=Zoë}")
+    (tmp_path / "a.txt").write_bytes("Grün Zoë".encode("cp437"))
+    records = write_lines(tmp_path / "records.jsonl", [line])
+    assert run(str(records), "--encoding", "cp437").stderr == ""
+    assert "1 document without highlights" in run(str(records), "--encoding", "cp1251").stderr

@@ -167,6 +167,17 @@ def test_broken_and_encrypted_docx_are_errors() -> None:
         read_bytes(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "a.docx")
 
 
+def test_values_of_forms_are_read() -> None:
+    page = """<form><label>Name <input name=n value="Zoë"></label> <input type=hidden value=secret>
+    <input type=number value=3> pears <p>Size <select><option>small<option selected>large</select>
+    <select><option>red<option>blue</select>
+    <input type=checkbox checked>urgent <input type=radio>later <textarea>Please ring.
+    Twice.</textarea>Bye <input type=submit value=Send>"""
+    assert read_bytes(page.encode(), "a.html").text.split() == (
+        "Name Zoë 3 pears Size [ ] small [x] large red blue [x] urgent [ ] later Please ring. Twice. Bye".split()
+    )
+
+
 # E-mail
 
 

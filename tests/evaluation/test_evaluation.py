@@ -185,3 +185,8 @@ def test_probabilities_of_values_and_nulls() -> None:
         *[(0.2, 1.0), (0.4, 1.0), (0.6, 2 / 3), (0.8, 0.5), (1.0, 0.4)]
     ]
     assert [each.pair.field for each in evaluation.differences][:2] == ["/city", "/day"]
+
+
+def test_a_source_is_the_same_with_and_without_the_folder_it_is_in() -> None:
+    found = evaluate([line("./mails/a.txt", {"x": 1})], [line("mails/a.txt", {"x": 1})])
+    assert found.documents == Documents(gold=1, missing=0, failed=0, right=1)

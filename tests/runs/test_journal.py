@@ -250,3 +250,14 @@ def test_the_format_is_that_of_the_suffix(tmp_path: Path) -> None:
         with open_output(tmp_path / f"out.{suffix}") as output:
             kinds[suffix] = type(output).__name__
     assert kinds == {"jsonl": "Journal", "csv": "Table", "parquet": "Table", "txt": "Journal"}
+
+
+def test_a_folder_in_which_no_lock_can_be_made_is_not_taken_for_a_locked_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> None:
+        raise FileNotFoundError(2, "No such file or directory")
+
+    monkeypatch.setattr("pathlib.Path.touch", refuse)
+    with pytest.raises(RunError, match=r"cannot write .*out\.jsonl: No such file or directory$"):
+        Journal(tmp_path / "out.jsonl")
