@@ -30,7 +30,8 @@ def encode_conversation(
 
     The chat template of the model renders it. Where that does not show functions, a system message describes them;
     without a chat template, the prompt is a transcript. The built-in model, which only knows documents and their
-    records, is given the last message as the document, if the answer is JSON, or the arguments of the only function.
+    records, is given the messages of the user as the document, and those of the system as its instructions, if the
+    answer is JSON, or the arguments of the only function.
 
     Args:
         model: the model.
@@ -49,9 +50,9 @@ def encode_conversation(
     """
     tokenizer, form = model.tokenizer, model.llm.extractor.form
     if isinstance(form, BuiltinForm) and format is not None and isinstance(format.grammar, dict):
-        document = messages[-1].text
-        model.check_length(len(document.encode()))
-        return form.encode(Task(format.grammar), document), ()
+        task, document = _task(messages, format.grammar)
+        model.check_length(len((task.instructions + document).encode()))
+        return form.encode(task, document), ()
     templates = tokenizer.chat_templates
     source = (templates.get("tool_use") or templates["default"]).source if "default" in templates else ""
     pictures = [picture for message in messages for picture in message.pictures]
@@ -69,6 +70,13 @@ def encode_conversation(
     model.check_length(sum(len(each["content"].encode()) for each in texts))
     transcript = "".join(f"{each['role']}: {tokenizer.plain(each['content'])}\n\n" for each in texts)
     return tokenizer.encode_prompt(f"{transcript}assistant:", add_bos=True), ()
+
+
+def _task(messages: Sequence[Message], schema: dict[str, Any]) -> tuple[Task, str]:
+    """Return what the messages of the system ask for, and those of the user as the document."""
+    instructions = "\n\n".join(message.text for message in messages if _role(message) == "system")
+    given = [message.text for message in messages if message.role == "user"] or [messages[-1].text]
+    return Task(schema, instructions), "\n\n".join(given)
 
 
 def _encode(

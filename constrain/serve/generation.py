@@ -156,7 +156,8 @@ class Output:
         if self._reader is not None and self._reader.in_thoughts:
             self.reasoning_tokens += len(tokens)
         finish = updates[-1].finish
-        return Batch(parts, self._without_end(tokens, finish.held.text) if finish else tokens)
+        removed = finish.held.text if finish is not None and finish.reason == "stop_string" else ""
+        return Batch(parts, self._without_end(tokens, removed))
 
     def _without_end(self, tokens: list[SampledToken], removed: str) -> list[SampledToken]:
         """Remove the tokens that belong to the end of a text only, which a text to stop at has removed."""

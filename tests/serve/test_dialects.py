@@ -219,6 +219,13 @@ def test_pointers_lead_to_the_part_at_fault(
     assert response.json()["error"]["param"] == pointer
 
 
+def test_no_constraint_is_not_several(client: httpx.Client) -> None:
+    codes = [
+        ask(client, {"structured_outputs": each}).json()["error"]["code"] for each in ({}, {"json": {}, "regex": ""})
+    ]
+    assert codes == ["invalid_value", "several_constraints"]
+
+
 @pytest.mark.parametrize("path", ["chat/completions", "completions", "responses"])
 def test_every_endpoint_refuses_unknown_fields(client: httpx.Client, path: str) -> None:
     response = ask(client, {"some_constraint": 1}, path)

@@ -182,6 +182,8 @@ def test_too_many_requests_are_told_to_come_back(llm: LLM) -> None:
             assert refused[0].json()["error"]["type"] == "rate_limit_error"
             never = await client.post("/v1/completions", json={"model": "tiny", **SHORT, "n": 4})
             assert (never.status_code, never.json()["error"]["param"]) == (400, "/n")
+            texts = await client.post("/v1/completions", json={"model": "tiny", **SHORT, "prompt": ["a"] * 4})
+            assert (texts.status_code, texts.json()["error"]["param"]) == (400, "/prompt")
         await settled(app, llm)
 
     run(main)

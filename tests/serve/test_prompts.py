@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import httpx
@@ -54,3 +55,34 @@ def test_names_of_special_tokens_stay_text_without_a_chat_template(client: httpx
     more = len(tokenizer.prompt_ids(tokenizer.plain("x <|record|> x"))) - len(tokenizer.prompt_ids("x x"))
     assert more > 1
     assert prompt_tokens("x <|record|> x") - prompt_tokens("x x") == more
+
+
+PERSON: dict[str, Any] = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
+ADA = {"role": "user", "content": "Ada Lovelace is 36 years old."}
+OK, THANKS = {"role": "assistant", "content": "OK"}, {"role": "user", "content": "Thanks."}
+
+
+def test_the_built_in_model_reads_all_messages(client: httpx.Client) -> None:
+    def ask(*messages: dict[str, str]) -> tuple[Any, int]:
+        body = {"model": "constrain", "messages": messages, "guided_json": PERSON, "temperature": 0, "max_tokens": 40}
+        answer = client.post("/v1/chat/completions", json=body).json()
+        return json.loads(answer["choices"][0]["message"]["content"]), answer["usage"]["prompt_tokens"]
+
+    record, length = ask(ADA, OK, THANKS)
+    assert record == {"name": "Ada Lovelace", "age": 36}
+    assert length > ask(ADA)[1]
+    assert ask({"role": "system", "content": "Full names."}, ADA)[1] > ask(ADA)[1]
+
+
+def test_the_built_in_model_reads_the_response_that_is_continued(client: httpx.Client) -> None:
+    asked = {"model": "constrain", "temperature": 0, "max_output_tokens": 40}
+    first = client.post("/v1/responses", json={**asked, "input": ADA["content"], "guided_choice": ["OK"]}).json()
+    format = {"format": {"type": "json_schema", "name": "person", "schema": PERSON}}
+    later = {"input": "Who was it, as a record?", "previous_response_id": first["id"], "text": format}
+    output = client.post("/v1/responses", json={**asked, **later}).json()["output"]
+    assert json.loads(output[0]["content"][0]["text"]) == {"name": "Ada Lovelace", "age": 36}
