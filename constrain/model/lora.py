@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -11,17 +10,16 @@ from typing import Any, Protocol
 
 import torch
 
-from constrain.arguments import check_type, refused
+from constrain.arguments import check_number, check_type, refused
 from constrain.errors import WeightsError
 from constrain.model.config import ExLlamaV2Config
-from constrain.model.config_reader import ConfigReader
+from constrain.model.lora_config import LoraConfig
 from constrain.model.modules import Linear, Module
 from constrain.model.tensor_files import TensorFiles
-from constrain.tokenizer.files import read_json_object
 
 _SKIPPED = (".original_module.weight", ".modules_to_save.weight")
-_PROJECTION = re.compile(r".*?(layers\.\d+\..+)\.lora_([AB])(?:\.default)?\.weight")
-_MAX_RANK = 1 << 16
+#: Other layers than those of the text model are of a vision tower, for example, whose names end alike.
+_PROJECTION = re.compile(r"((?:(?:.*?\.)?(?:language_)?model\.)?(layers\.\d+\..+))\.lora_([AB])(?:\.default)?\.weight")
 
 
 class AdaptedModel(Protocol):
@@ -42,13 +40,13 @@ class ExLlamaV2Lora:
 
     A layer computes ``y + scaling * (x A^T) B^T`` if the adapter is among the ``loras`` of a forward pass (Hu et al.
     2021), with ``scaling = lora_scaling * alpha / r``, or ``lora_scaling * alpha / sqrt(r)`` with rank-stabilised
-    scaling (Kalajdzievski 2023).
+    scaling (Kalajdzievski 2023). Layers may have ranks and alphas of their own (``rank_pattern``, ``alpha_pattern``).
 
     Attributes:
         model: the model.
         lora_r, lora_alpha: rank and alpha, from the adapter's config.
-        lora_scaling: the final factor.
-        tensors: the matrices by name: A as stored, B times ``lora_scaling``.
+        lora_scaling: the final factor of layers without a rank and alpha of their own.
+        tensors: the matrices by name: A as stored, B times the final factor of the layer.
         target_modules: names of the layers that it changes.
         embed_tokens, lm_head: weights that replace the model's own while the adapter is the first of ``loras``, or
             ``None``.
@@ -72,19 +70,18 @@ class ExLlamaV2Lora:
             lora_scaling: further factor.
 
         Raises:
+            ArgumentError: ``lora_scaling`` is not a finite number.
             ConfigError: the config is malformed or asks for something that is not supported.
-            WeightsError: the file is damaged, or a tensor fits no layer of the model.
+            WeightsError: the file is damaged, a tensor fits no layer of the model, or two fit the same.
         """
+        check_number("lora_scaling", lora_scaling)
         self.model = model
         self.config = model.config
         self.lora_config_path, self.lora_path = os.fspath(lora_config_path), os.fspath(lora_path)
-        reader = ConfigReader(Path(lora_config_path), [read_json_object(Path(lora_config_path))])
-        if reader.boolean("fan_in_fan_out", False):
-            raise reader.error("fan_in_fan_out", "transposed adapters are not supported")
-        self.lora_r: int = reader.integer("r", high=_MAX_RANK)
-        self.lora_alpha: float = reader.number("lora_alpha")
-        root = math.sqrt(self.lora_r) if reader.boolean("use_rslora", False) else 1.0
-        self.lora_scaling = lora_scaling * self.lora_alpha * root / self.lora_r
+        self._settings = LoraConfig.of_file(Path(lora_config_path))
+        self._factor = lora_scaling
+        self.lora_r, self.lora_alpha = self._settings.rank, self._settings.alpha
+        self.lora_scaling = lora_scaling * self._settings.scaling
         self.embed_tokens: torch.Tensor | None = None
         self.lm_head: torch.Tensor | None = None
         self.bias_ignored = False
@@ -135,11 +132,17 @@ class ExLlamaV2Lora:
 
     def _read(self, files: TensorFiles) -> None:
         pairs: dict[str, dict[str, str]] = {}
+        names: dict[str, str] = {}
         for name in files.tensors:
             if name.endswith(_SKIPPED):
                 continue
             if match := _PROJECTION.fullmatch(name):
-                pairs.setdefault(self.config.prefix.body + match[1], {})[match[2]] = name
+                layer = self.config.prefix.body + match[2]
+                if names.setdefault(layer, match[1]) != match[1] or match[3] in pairs.get(layer, ()):
+                    raise WeightsError(
+                        f"{files.tensors[name].file}: {name} adapts {layer}, for which there is another tensor"
+                    )
+                pairs.setdefault(layer, {})[match[3]] = name
             elif name.endswith("embed_tokens.weight"):
                 self.embed_tokens = self._replacement(files, name, self.model.modules[0])
             elif name.endswith("lm_head.weight"):
@@ -151,13 +154,15 @@ class ExLlamaV2Lora:
                     f"{files.tensors[name].file}: tensor {name} is no part of an adapter of a supported form"
                 )
         # All tensors are read before any is attached, so that an error leaves the model unchanged.
-        pairs_read = [(layer, *self._pair(files, layer, names)) for layer, names in pairs.items()]
+        pairs_read = [(layer, *self._pair(files, layer, names[layer], pair)) for layer, pair in pairs.items()]
         for layer, linear, down, up in pairs_read:
             linear.attach(self, layer, down, up)
             self.target_modules.append(layer)
 
-    def _pair(self, files: TensorFiles, layer: str, names: dict[str, str]) -> tuple[Linear, torch.Tensor, torch.Tensor]:
-        """Return the linear layer that contains ``layer``, A, and B times ``lora_scaling``."""
+    def _pair(
+        self, files: TensorFiles, layer: str, stored: str, names: dict[str, str]
+    ) -> tuple[Linear, torch.Tensor, torch.Tensor]:
+        """Return the linear layer that contains ``layer``, A, and B times the factor; ``stored``: its name in files."""
         where = files.tensors[next(iter(names.values()))].file
         linear = self.model.modules_dict.get(layer)
         if not isinstance(linear, Linear):
@@ -165,10 +170,11 @@ class ExLlamaV2Lora:
         if len(names) != 2:
             raise WeightsError(f"{where}: {layer} has no lora_{({'A', 'B'} - names.keys()).pop()}")
         rows = linear.rows_of(layer)
-        down = self._tensor(files, names["A"], (self.lora_r, linear.layout.inputs), linear.device)
-        up = self._tensor(files, names["B"], (rows.stop - rows.start, self.lora_r), linear.device)
+        rank, scaling = self._settings.of_layer(stored)
+        down = self._tensor(files, names["A"], (rank, linear.layout.inputs), linear.device)
+        up = self._tensor(files, names["B"], (rows.stop - rows.start, rank), linear.device)
         dtype = self.model.compute_dtype
-        down, up = down.to(dtype), up.mul_(self.lora_scaling).to(dtype)
+        down, up = down.to(dtype), up.mul_(self._factor * scaling).to(dtype)
         self.tensors |= {names["A"]: down, names["B"]: up}
         return linear, down, up
 
@@ -180,7 +186,7 @@ class ExLlamaV2Lora:
 
     def _check_zero(self, files: TensorFiles, name: str) -> None:
         stored = files.tensors[name]
-        if self._tensor(files, name, stored.shape, torch.device("cpu")).abs().max() > 1e-6:
+        if not (self._tensor(files, name, stored.shape, torch.device("cpu")).abs() <= 1e-6).all():
             raise WeightsError(f"{stored.file}: bias {name} is not zero; adapters with biases are not supported")
         self.bias_ignored = True
 

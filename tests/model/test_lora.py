@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from constrain.errors import ConfigError, WeightsError
+from constrain.errors import ArgumentError, ConfigError, WeightsError
 from constrain.model import ExLlamaV2, ExLlamaV2Config, ExLlamaV2Lora
 
 RANK, ALPHA = 4, 6
@@ -85,6 +85,29 @@ def test_an_adapter_adds_its_product(
     assert (plain - expected).abs().max() > 0.1
     lora.unload()
     close(llama_model.forward(IDS, loras=[lora]), plain)
+
+
+@pytest.mark.parametrize("rslora", [False, True])
+def test_layers_may_have_ranks_and_alphas_of_their_own(
+    llama_model: ExLlamaV2, llama_copy: Any, tmp_path: Path, rslora: bool
+) -> None:
+    """By the end of their name, or the whole of it; the first that matches counts."""
+    tensors = adapter()
+    whole = "model.layers.1.self_attn.v_proj"
+    ranks = {"self_attn.q_proj": 2, "proj": 1}
+    alphas = {f"^{whole}$": 5, "v_proj": 3.5, "^layers.0.mlp.up_proj": 100, "0.mlp.down_proj": 9}
+    for name, tensor in tensors.items():
+        if "q_proj" in name:
+            tensors[name] = tensor[:2].clone() if "lora_A" in name else tensor[:, :2].clone()
+    folder = save(tmp_path / "adapter", tensors, rank_pattern=ranks, alpha_pattern=alphas, use_rslora=rslora)
+    lora = ExLlamaV2Lora.from_directory(llama_model, folder)
+    parts = []
+    for key in (name.removesuffix(".lora_A.weight") for name in tensors if "lora_A" in name):
+        alpha = 5 if whole in key else 3.5 if "v_proj" in key else 9 if "0.mlp.down" in key else ALPHA
+        rank = 2 if "q_proj" in key else RANK
+        pair = {name: tensor for name, tensor in tensors.items() if name.startswith(key)}
+        parts.append((pair, alpha / (rank**0.5 if rslora else rank)))
+    close(llama_model.forward(IDS, loras=lora), merged(llama_copy, *parts))
 
 
 def test_several_adapters_add_up(llama_model: ExLlamaV2, llama_copy: Any, tmp_path: Path) -> None:
@@ -203,7 +226,17 @@ _KEY = "model.layers.0.self_attn.q_proj"
 @pytest.mark.parametrize(
     ("tensors", "changes", "error", "message"),
     [
-        ({}, {"fan_in_fan_out": True}, ConfigError, "fan_in_fan_out: transposed"),
+        ({}, {"fan_in_fan_out": True}, ConfigError, "fan_in_fan_out: True is not supported"),
+        ({}, {"use_dora": True}, ConfigError, "use_dora: True is not supported"),
+        ({}, {"layer_replication": [[0, 2], [1, 3]]}, ConfigError, "layer_replication: .* is not supported"),
+        ({}, {"peft_type": "LOHA"}, ConfigError, "peft_type: 'LOHA' is not supported"),
+        ({}, {"rank_pattern": {"q_proj": 3}}, WeightsError, r"q_proj\.lora_A\.weight has shape \[4, 48\], but"),
+        ({}, {"rank_pattern": {"q_proj": "3"}}, ConfigError, r"rank_pattern\.q_proj: must be an integer"),
+        ({}, {"alpha_pattern": {"[qk]_proj": 3}}, ConfigError, "alpha_pattern: .* regular expressions are not supp"),
+        ({f"{_KEY}.lora_A.default.weight": (RANK, 48)}, {}, WeightsError, "for which there is another tensor"),
+        ({f"language_model.{_KEY}.lora_A.weight": (RANK, 48)}, {}, WeightsError, "for which there is another tensor"),
+        ({"vision.encoder.layers.0.mlp.up_proj": None}, {}, WeightsError, "no part of an adapter"),
+        ({f"{_KEY}.bias": "not a number"}, {}, WeightsError, r"q_proj\.bias is not zero"),
         ({}, {"r": 0}, ConfigError, "r: must be from 1"),
         ({}, {"lora_alpha": "8"}, ConfigError, "lora_alpha: must be a number"),
         ({"model.layers.9.mlp.up_proj": None}, {}, WeightsError, r"adapts model\.layers\.9\.mlp\.up_proj, which"),
@@ -223,8 +256,8 @@ def test_what_does_not_fit_leaves_the_model_alone(
 ) -> None:
     given = {key.removeprefix("base_model.model."): tensor for key, tensor in adapter(layers=1).items()}
     for key, value in tensors.items():
-        if value == "ones":
-            given[key] = torch.ones(4)
+        if isinstance(value, str):
+            given[key] = torch.full((4,), 1.0 if value == "ones" else torch.nan)
         elif isinstance(value, tuple):
             given[key] = torch.zeros(value)
         elif key.endswith("lora_B.weight"):
@@ -234,6 +267,12 @@ def test_what_does_not_fit_leaves_the_model_alone(
     with pytest.raises(error, match=message):
         ExLlamaV2Lora.from_directory(llama_model, save(tmp_path / "a", given, **changes))
     assert not any(getattr(module, "adapters", None) for module in llama_model.modules_dict.values())
+
+
+@pytest.mark.parametrize("scaling", [float("nan"), "1", None])
+def test_the_factor_is_a_number(llama_model: ExLlamaV2, tmp_path: Path, scaling: Any) -> None:
+    with pytest.raises(ArgumentError, match="lora_scaling must be a finite number"):
+        ExLlamaV2Lora.from_directory(llama_model, save(tmp_path / "a", adapter()), scaling)
 
 
 def test_pickles_are_not_read(llama_model: ExLlamaV2, tmp_path: Path) -> None:
