@@ -25,10 +25,8 @@ _BACKLOG = 2048
 _NOTICE = 1
 
 
-class _Key(click.ParamType):
+class _Key(click.types.StringParamType):
     """A key. That of the environment is one, whatever it contains."""
-
-    name = "text"
 
     def split_envvar_value(self, rv: str) -> list[str]:
         return [rv] if rv else []

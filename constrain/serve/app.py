@@ -113,8 +113,9 @@ class _Endpoints:
         images = ImageReader(model, self._server.settings)
 
         def works() -> list[Work]:
-            is_first = continued is None
-            earlier = () if is_first else self._stored.find(continued, "/previous_response_id", 400).messages
+            earlier: Sequence[Message] = ()
+            if continued is not None:
+                earlier = self._stored.find(continued, "/previous_response_id", 400).messages
             conversation.extend(conversation_of(asked, earlier, images))
             return [responses_work(asked, model, conversation)]
 
