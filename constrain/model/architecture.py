@@ -94,6 +94,10 @@ def _rotated(reader: ConfigReader, layer: int) -> bool:
     return (layer + 1) % int(reader.integer("no_rope_layer_interval", 4, high=1 << 16)) != 0
 
 
+def _unrotated_if_used(reader: ConfigReader, layer: int) -> bool:
+    return reader.boolean("use_sliding_window", False) and not _rotated(reader, layer)
+
+
 def _after_dense_layers(reader: ConfigReader, layer: int) -> bool:
     first = int(reader.integer("first_k_dense_replace", 1, low=0, high=1 << 16))
     return layer >= first and layer % int(reader.integer("moe_layer_freq", 1, high=1 << 16)) == 0
@@ -161,7 +165,12 @@ _LLAMA4 = replace(
     },
 )
 _GRANITE = replace(_LLAMA, multipliers=True)
-_SMOLLM3 = replace(_LLAMA, rotary=_rotated, defaults={"num_key_value_heads": 4, "rope_theta": 2_000_000.0})
+_SMOLLM3 = replace(
+    _LLAMA,
+    sliding=_unrotated_if_used,
+    rotary=_rotated,
+    defaults={"num_key_value_heads": 4, "rope_theta": 2_000_000.0},
+)
 _GRANITE_STACKED = StackedNames("input_linear.weight", "output_linear.weight")
 _GRANITE_MOE = replace(
     _GRANITE,

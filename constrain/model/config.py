@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -33,6 +34,8 @@ _log = logging.getLogger(__name__)
 _MAX_WIDTH = 1 << 20
 _MAX_LAYERS = 1 << 12
 _MAX_LENGTH = 1 << 27
+# Keys of models of any architecture, and the values other than null with which it is the one that is read.
+_CAUSAL: Mapping[str, tuple[Any, ...]] = {"is_causal": (True,), "use_bidirectional_attention": (False,)}
 _LENGTH_KEYS = (
     "max_sequence_length",
     "model_max_length",
@@ -209,7 +212,7 @@ class ExLlamaV2Config:
             self._read_multipliers(reader)
         enabled = traits.qk_norm_key is None or reader.boolean(traits.qk_norm_key, False)
         self.use_qk_norm = traits.qk_norm is not None and enabled
-        for key, values in traits.supported.items():
+        for key, values in {**_CAUSAL, **traits.supported}.items():
             if reader.raw(key, None) not in (None, *values):
                 raise reader.error(key, f"{reader.raw(key)!r} is not supported")
         self._read_experts(reader)
@@ -271,7 +274,11 @@ class ExLlamaV2Config:
         lengths = (reader.integer(key, None, high=_MAX_LENGTH) for key in _LENGTH_KEYS)
         self.max_seq_len = next((length for length in lengths if length is not None), 2048)
         self.rope, self.rope_local = read_rope(reader, self.rotary_head_dim, self.max_seq_len)
+        self._longest = None
         self._read_chunks(reader)
+        for rope in (self.rope, self.rope_local):
+            if rope.method == "dynamic":
+                self._bound_length(rope.original_length)
         if self.vision_model_type and self.arch.lm.mrope:
             traits, pairs = self.arch.lm, self.rope.dim // 2
             axes = read_axes(reader, traits.mrope_sections, traits.mrope_interleaved, pairs)
@@ -287,9 +294,13 @@ class ExLlamaV2Config:
         """Read the length up to which neither chunked attention nor its temperature has an effect."""
         if not self.arch.lm.chunked:
             return
-        self._longest = reader.integer("attention_chunk_size", 8192, high=_MAX_LENGTH)
+        self._bound_length(reader.integer("attention_chunk_size", 8192, high=_MAX_LENGTH))
         if reader.raw("attn_temperature_tuning", True):
-            self._longest = min(self._longest, reader.integer("floor_scale", 8192, low=2, high=_MAX_LENGTH) - 1)
+            self._bound_length(reader.integer("floor_scale", 8192, low=2, high=_MAX_LENGTH) - 1)
+
+    def _bound_length(self, longest: int) -> None:
+        """Note that the model is not read beyond this length."""
+        self._longest = min(longest, self._longest or longest)
         self.max_seq_len = min(self.max_seq_len, self._longest)
 
     def _read_windows(self, reader: ConfigReader) -> None:
@@ -297,7 +308,8 @@ class ExLlamaV2Config:
         window = reader.integer("sliding_window", None, low=0, high=_MAX_LENGTH) if traits.sliding else None
         layers = range(self.num_hidden_layers)
         types = reader.strings("layer_types")
-        known = ["full_attention", "chunked_attention" if traits.chunked else "sliding_attention"]
+        known = ["full_attention"]
+        known += ["chunked_attention"] if traits.chunked else ["sliding_attention"] if traits.sliding else []
         if types is not None and (len(types) != len(layers) or {*types}.difference(known)):
             raise reader.error("layer_types", f"must say {' or '.join(known)} for every layer")
         if not window or traits.sliding is None:

@@ -19,6 +19,7 @@ from constrain.model.config_reader import ConfigReader
 _METHODS: Mapping[str, str | None] = {
     "default": None,
     "mrope": None,  # for text alone, positions on all axes are the same
+    "dynamic": "dynamic",
     "linear": "linear",
     "llama3": "llama3",
     "yarn": "yarn",
@@ -34,7 +35,8 @@ class RopeParameters:
 
     Attributes:
         theta: base of the geometric series of frequencies.
-        method: ``None`` (plain), ``"linear"``, ``"llama3"``, ``"yarn"`` or ``"su"``.
+        method: ``None`` (plain), ``"dynamic"`` (plain up to the original length, and only that far read), ``"linear"``,
+            ``"llama3"``, ``"yarn"`` or ``"su"``.
         dim: number of rotated features of a head.
         factor: ratio of the context length to that of pretraining.
         original_length: context length of pretraining, in tokens.
@@ -116,6 +118,10 @@ def _read_parameters(
     scaling: ConfigReader, config: ConfigReader, theta: float, head_dim: int, max_length: int
 ) -> RopeParameters:
     name = scaling.text("rope_type", None) or scaling.text("type", "default")
+    if name == "default" and scaling.has("factor") and not (scaling.has("rope_type") or scaling.has("type")):
+        raise scaling.error("rope_type", f"missing; known methods are {', '.join(_METHODS)}")
+    if name == "dynamic" and scaling.raw("alpha", None) is not None:
+        raise scaling.error("alpha", "is not supported with the method 'dynamic'")
     if name == "yarn" and scaling.has("long_factor"):
         name = "su"  # the name in early Phi-3 configs
     if name not in _METHODS:

@@ -116,8 +116,13 @@ def test_files_that_are_no_config(tmp_path: Path, text: str | bytes, message: st
         ({"tie_word_embeddings": "no"}, "tie_word_embeddings: must be true or false"),
         ({"hidden_act": "relu"}, "hidden_act: 'relu' is not what LlamaForCausalLM has"),
         ({"eos_token_id": "2"}, "eos_token_id/0: must be an integer"),
-        ({"rope_parameters": {"rope_type": "dynamic"}}, r"rope_parameters\.rope_type: unknown method 'dynamic'"),
+        ({"rope_parameters": {"rope_type": "ntk"}}, r"rope_parameters\.rope_type: unknown method 'ntk'"),
         ({"rope_parameters": 7}, "rope_parameters: must be an object"),
+        ({"rope_parameters": {"factor": 2.0}}, r"rope_parameters\.rope_type: missing; known methods are default,"),
+        ({"rope_parameters": {"rope_type": "dynamic", "alpha": 1000.0}}, r"rope_parameters\.alpha: is not supported"),
+        ({"is_causal": False}, "is_causal: False is not supported"),
+        ({"use_bidirectional_attention": True}, "use_bidirectional_attention: True is not supported"),
+        ({"layer_types": ["sliding_attention"] * 3}, "layer_types: must say full_attention for every layer"),
         ({"rope_parameters": {"rope_type": "linear"}}, r"rope_parameters\.factor: missing"),
         ({"rope_parameters": {"rope_type": "linear", "factor": 0}}, r"rope_parameters\.factor: must be above 0"),
         (
@@ -189,7 +194,7 @@ def test_older_configs_spell_rope_differently(llama_copy: Any, checkpoint: Calla
         assert older.rope == newer.rope and older.rope.method is not None
 
 
-@pytest.mark.parametrize("name", ["qwen2_window", "gemma2", "gemma3"])
+@pytest.mark.parametrize("name", ["qwen2_window", "gemma2", "gemma3", "smollm3_window"])
 def test_older_configs_do_not_list_layer_types(name: str, checkpoint: Callable[[str], Any], tmp_path: Path) -> None:
     source = json.loads((checkpoint(name).folder / "config.json").read_text())
     listed = source.pop("layer_types")
@@ -227,6 +232,19 @@ def test_float16_has_no_range_for_the_states_of_gemma(checkpoint: Callable[[str]
         model.config.compute_dtype = torch.float16
         model.choose_dtype()
         assert model.compute_dtype is chosen
+
+
+def test_dynamic_scaling_is_read_as_far_as_it_changes_nothing(llama_copy: Any) -> None:
+    llama_copy.config["rope_parameters"] = {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 10_000.0}
+    config = ExLlamaV2Config(llama_copy.write())
+    assert config.max_seq_len == 64
+    config.max_seq_len = 65
+    with pytest.raises(ConfigError, match="max_seq_len is 65; LlamaForCausalLM is supported up to 64 tokens"):
+        config.check()
+    llama_copy.config["rope_parameters"]["original_max_position_embeddings"] = 32
+    (llama_copy.folder / "config.json").write_text(json.dumps(llama_copy.config))
+    config.prepare()
+    assert config.max_seq_len == 32
 
 
 def test_llama_4_ends_where_its_attention_changes(checkpoint: Callable[[str], Any], tmp_path: Path) -> None:

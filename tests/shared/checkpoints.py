@@ -80,6 +80,7 @@ FAMILIES = {
     "llama_tied": Family("Llama", {"tie_word_embeddings": True}),
     "llama_biases": Family("Llama", {"attention_bias": True, "mlp_bias": True}),
     "llama_llama3": Family("Llama", _rope(rope_type="llama3", **_LLAMA3)),
+    "llama_dynamic": Family("Llama", _rope(rope_type="dynamic", factor=4.0)),
     "llama_linear": Family("Llama", _rope(rope_type="linear", factor=4.0)),
     "llama_yarn": Family("Llama", _rope(rope_type="yarn", factor=4.0, original_max_position_embeddings=16)),
     "llama_yarn_mscale": Family(
@@ -141,6 +142,7 @@ FAMILIES = {
     ),
     "olmoe": Family("Olmoe", {"num_experts": 8, "num_experts_per_tok": 3}),
     "smollm3": Family("SmolLM3", {"no_rope_layer_interval": 2}),
+    "smollm3_window": Family("SmolLM3", {"no_rope_layer_interval": 2, "use_sliding_window": True, "sliding_window": 5}),
     "gemma": Family("Gemma", {"head_dim": 16}),
     "cohere": Family("Cohere", {"logit_scale": 0.4, "attention_bias": True, "layer_norm_eps": 1e-3}),
     "cohere_qk_norm": Family("Cohere", {"use_qk_norm": True, "logit_scale": 0.4}),
