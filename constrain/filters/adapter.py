@@ -24,8 +24,6 @@ import torch
 from constrain.errors import DeadEnd, FilterError
 from constrain.filters.capabilities import Capabilities, Form, capabilities_of
 from constrain.filters.id_masks import first_of, mask_of_ids
-from constrain.filters.id_masks import new_step as new_step
-from constrain.filters.id_masks import pack as pack
 from constrain.filters.masks import RowMask, TokenMask
 from constrain.filters.time_limit import THREADS, OutOfTime, call_within
 

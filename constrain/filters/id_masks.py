@@ -9,8 +9,7 @@ from threading import Lock
 import numpy as np
 import numpy.typing as npt
 
-from constrain._core import SetTable
-from constrain.engine.bitmask import pack_ids, packed, unpacked
+from constrain.engine.bitmask import SetTable, pack_ids, packed, unpacked
 from constrain.errors import FilterError
 from constrain.filters.masks import RowMask, row
 

@@ -25,7 +25,7 @@ from time import perf_counter, sleep
 from typing import TypeAlias
 
 from constrain.engine.advance import Workers
-from constrain.filters.adapter import new_step
+from constrain.filters.id_masks import new_step
 from constrain.kernels.graphs import Event as DeviceEvent
 from constrain.runtime.events import Update
 from constrain.runtime.mask_batch import MaskBatch

@@ -105,9 +105,8 @@ class Runtime:
             page_size: positions per page, a divisor of the row length of the cache; by default 256, or less if that is
                 no divisor.
             max_batch_size: see the attributes.
-            max_chunk_size: maximum number of prompt tokens that are computed between two tokens of other sequences, and
-                before a request can be cancelled or times out; by default as many as fit in a forward pass of the
-                model, on a CPU at most 512.
+            max_chunk_size: maximum number of prompt tokens in a step, between which others get their tokens and can be
+                cancelled; by default as many as fit in a forward pass of the model, on a CPU at most 512.
             max_seq_len: maximum sequence length, at most the model's, which is the default.
             proposer: source of draft tokens for speculative decoding.
             jump_forward: run text that a constraint forces through the model in one forward pass.
@@ -129,10 +128,7 @@ class Runtime:
             BatchSampler(self.runner, min(tokenizer.get_vocab_size(), model.config.padded_vocab_size)),
             native_workers() if use_background else None,
         )
-        longest_pass = model.config.max_input_len
-        if not self.runner.is_asynchronous:
-            longest_pass = min(longest_pass, _CPU_CHUNK)
-        self._prefill = Prefill(self.runner, max_chunk_size or max(size, longest_pass // size * size))
+        self._prefill = Prefill(self.runner, max_chunk_size or default_chunk_size(self.runner))
         self._particles = Particles(self.allocator)
         self.num_steps = self._num_added = 0
         self._stepped_in: int | None = None  # id of a process
@@ -144,8 +140,7 @@ class Runtime:
         self._is_ending = False
         _runtimes.add(self)
         self.lock = threading.RLock()
-        #: Notified after each step.
-        self._progress = threading.Condition()
+        self._progress = threading.Condition()  # notified after each step
         _log.info("KV cache of %d pages of %d tokens", self.runner.num_pages, size)
 
     @property
@@ -385,6 +380,13 @@ def default_page_size(cache: ExLlamaV2CacheBase) -> int:
     """
     size = math.gcd(cache.max_seq_len, PAGED_PAGE_SIZE)
     return size if size >= 16 else cache.max_seq_len
+
+
+def default_chunk_size(runner: ModelRunner) -> int:
+    """Return the default number of prompt tokens of a forward pass: whole pages, on a CPU few of them."""
+    longest = runner.model.config.max_input_len
+    longest = longest if runner.is_asynchronous else min(longest, _CPU_CHUNK)
+    return max(runner.page_size, longest // runner.page_size * runner.page_size)
 
 
 @atexit.register

@@ -12,8 +12,7 @@ from filter_parts import Begin
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from constrain._core import SetTable
-from constrain.engine.bitmask import pack_ids
+from constrain.engine.bitmask import SetTable, pack_ids
 from constrain.errors import FilterError
 from constrain.filters import ExLlamaV2Filter
 from constrain.filters.id_masks import IdMasks, LargeSets, new_step, pack

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from constrain.engine import Vocabulary, compile_choices
-from constrain.filters.adapter import pack
+from constrain.filters.id_masks import pack
 from constrain.filters.masks import RowMask, TokenMask, row, token_list
 from constrain.kernels.graphs import Uploads
 from constrain.runtime.pools import BiasPool, MaskPool
