@@ -1,13 +1,13 @@
 """Chat templates: Jinja programs of model folders that render messages as a prompt.
 
-The program comes with the model, so it is not trusted: it runs in Jinja's sandbox, cannot change its arguments, and the
-sizes of its products and of its output are limited. Its variables and functions are those of ``transformers``.
+The program comes with the model, so it is not trusted: it runs in a sandbox, cannot change its arguments, and its time
+and the sizes of texts are limited, see ``bounded_jinja.py``. Its variables and functions are those of ``transformers``.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn
@@ -16,16 +16,13 @@ from jinja2 import TemplateError, nodes
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension
 from jinja2.parser import Parser
-from jinja2.runtime import Context
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from constrain.errors import TokenizerError
+from constrain.tokenizer.bounded_jinja import MAX_TEXT, BoundedEnvironment, bounded
 from constrain.tokenizer.files import MAX_JSON_BYTES, read_json_object
 
-MAX_PROMPT_CHARS = 1 << 24
+MAX_PROMPT_CHARS = MAX_TEXT
 """Maximum length of the output of a template."""
-
-_MAX_POWER_BITS = 1 << 12
 
 
 class _GenerationBlock(Extension):
@@ -38,19 +35,12 @@ class _GenerationBlock(Extension):
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
-class _Environment(ImmutableSandboxedEnvironment):
-    intercepted_binops = frozenset({"*", "**"})
-
+class _Environment(BoundedEnvironment):
     def __init__(self) -> None:
         extensions = ["jinja2.ext.loopcontrols", _GenerationBlock]
         super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=extensions)
-        self.filters["tojson"] = _to_json
+        self.filters["tojson"] = bounded("tojson", _to_json)
         self.globals |= {"raise_exception": _refuse, "strftime_now": _now}
-
-    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        if _result_size(operator, left, right) > MAX_PROMPT_CHARS:
-            raise SecurityError(f"{operator} makes something larger than a prompt may be")
-        return super().call_binop(context, operator, left, right)
 
 
 class _Arguments(dict[str, Any]):
@@ -115,17 +105,24 @@ class ChatTemplate:
             variables: further variables of the template.
 
         Raises:
-            TokenizerError: the template refuses the messages, fails, or writes more than ``MAX_PROMPT_CHARS``.
+            TokenizerError: the template refuses the messages, fails, runs for too long, or makes a text of more than
+                ``MAX_PROMPT_CHARS``.
         """
-        parts, length = [], 0
+        given = [_with_arguments(each) for each in messages]
         try:
-            for part in self._template.generate(messages=[_with_arguments(each) for each in messages], **variables):
-                parts.append(part)
-                length += len(part)
-                if length > MAX_PROMPT_CHARS:
-                    raise SecurityError(f"it writes more than {MAX_PROMPT_CHARS} characters")
+            return BoundedEnvironment.run(lambda: self._joined(self._template.generate(messages=given, **variables)))
         except Exception as cause:  # a template may fail in any way that Python can
-            raise TokenizerError(f"{self._origin}: cannot render these messages: {cause}") from cause
+            problem = str(cause) or type(cause).__name__
+            raise TokenizerError(f"{self._origin}: cannot render these messages: {problem}") from cause
+
+    @staticmethod
+    def _joined(written: Iterable[str]) -> str:
+        parts, length = [], 0
+        for part in written:
+            parts.append(part)
+            length += len(part)
+            if length > MAX_PROMPT_CHARS:
+                raise SecurityError(f"it writes more than {MAX_PROMPT_CHARS} characters")
         return "".join(parts)
 
 
@@ -161,15 +158,6 @@ def _read_text(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as cause:
         raise TokenizerError(f"{path}: not UTF-8 text ({cause})") from cause
-
-
-def _result_size(operator: str, left: Any, right: Any) -> int:
-    """Estimate the size of a product or power: length of a repeated sequence, or bits of a power; else 0."""
-    if operator == "**":
-        bits = left.bit_length() * right if isinstance(left, int) and isinstance(right, int) else 0
-        return bits * (MAX_PROMPT_CHARS // _MAX_POWER_BITS)
-    count, sequence = (left, right) if isinstance(left, int) else (right, left)
-    return count * len(sequence) if isinstance(count, int) and isinstance(sequence, (str, list, tuple)) else 0
 
 
 def _to_json(value: Any, ensure_ascii: bool = False, **options: Any) -> str:

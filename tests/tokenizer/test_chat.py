@@ -9,7 +9,7 @@ import pytest
 import transformers
 
 from constrain.errors import TokenizerError
-from constrain.tokenizer import ChatTemplate, ExLlamaV2Tokenizer
+from constrain.tokenizer import ChatTemplate, ExLlamaV2Tokenizer, bounded_jinja
 from constrain.tokenizer.chat import MAX_PROMPT_CHARS
 
 Load = Callable[..., ExLlamaV2Tokenizer]
@@ -111,6 +111,27 @@ def test_errors_of_templates(save_byte_level: Save, load: Load) -> None:
         "{% for i in range(99999) %}{{ 'a' * 9999 }}{% endfor %}",
         "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
         "{{ 1 / 0 }}",
+        "{% set n = namespace(x='aa') %}{% for i in range(99) %}{% set n.x = n.x + n.x %}{% endfor %}",
+        "{% set n = namespace(x='aa') %}{% for i in range(99) %}{% set n.x = n.x ~ n.x %}{% endfor %}",
+        "{% set n = namespace(x=[1]) %}{% for i in range(99) %}{% set n.x = n.x + n.x %}{% endfor %}",
+        "{% set n = namespace(x=9) %}{% for i in range(999) %}{% set n.x = n.x * n.x %}{% endfor %}",
+        "{{ 'a' | center(10 ** 9) }}",
+        "{{ 'a'.ljust(10 ** 9) }}",
+        "{{ '%999999999d' % 1 }}",
+        "{{ '%*d' % (999999999, 1) }}",
+        "{{ '%999999999d' | format(1) }}",
+        "{{ '{:999999999}'.format(1) }}",
+        "{{ ('a' * 9999999).replace('a', 'b' * 999) }}",
+        "{{ 'a' * 9999999 | replace('a', 'b' * 999) }}",
+        "{{ ('b' * 999).join('a' * 9999999) }}",
+        "{{ ('a' * 9999999) | join('b' * 999) }}",
+        "{{ ('\n' * 9999999) | indent(999) }}",
+        "{{ ('\t' * 9999999).expandtabs(999) }}",
+        "{{ [[[1]]] | tojson(indent=999) }}",
+        "{{ [1] | slice(10 ** 9) | list }}",
+        "{{ 'a'.translate({97: 'b' * 999}) }}",
+        "{{ (1).to_bytes(10 ** 9) }}",
+        "{{ 'a'.encode() * 10 ** 9 }}",
     ],
 )
 def test_hostile_templates_do_no_harm(source: str) -> None:
@@ -118,6 +139,44 @@ def test_hostile_templates_do_no_harm(source: str) -> None:
     with pytest.raises(TokenizerError, match="cannot render these messages"):
         ChatTemplate(source).render(messages, {})
     assert messages == [{"role": "user"}]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+        "".join(f"{{% for a{i} in [1, 2, 3, 4, 5, 6, 7, 8, 9] %}}" for i in range(18)) + "{% endfor %}" * 18,
+        "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}",
+        "{% for x in range(9) recursive %}{{ loop(range(9)) if loop.depth < 60 }}{% endfor %}",
+    ],
+)
+def test_templates_that_do_not_end_are_stopped(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded_jinja, "MAX_SECONDS", 0.05)
+    with pytest.raises(TokenizerError, match=r"runs longer than 0\.05 seconds"):
+        ChatTemplate(source).render([], {})
+
+
+def test_loops_and_sums_are_as_usual() -> None:
+    for source, written in (
+        (
+            "{% for a in x %}{{ loop.index }}/{{ loop.length }}{{ a }}{{ ',' if not loop.last }}{% endfor %}",
+            "1/2p,2/2q",
+        ),
+        ("{% for k, v in y.items() %}{{ k ~ v ~ none ~ z }}{% endfor %}{% for k in y %}{{ k }}{% endfor %}", "k1Nonek"),
+        ("{% for a in z %}{% else %}empty{% endfor %}{% for a in x if a > 'p' %}{{ a }}{% endfor %}", "emptyq"),
+        ("{% for a in x | map('upper') %}{{ loop.revindex }}{{ a }}{% endfor %}", "2P1Q"),
+        ("{% for a in [[1, [2]]] recursive %}{{ a if a is integer else loop(a) }}{% endfor %}", "12"),
+        (
+            "{{ 1 + 2 }}{{ 'a' + 'b' }}{{ [1] + [2] }}{{ 7 % 4 }}{{ '%s-%03d' % ('c', 5) }}{{ 2 * 3 }}",
+            "3ab[1, 2]3c-0056",
+        ),
+        (
+            "{{ 'a b'.replace('a', 'c').split(' ') | join('+') }}{{ '{} {}'.format(1, 'x') }}{{ ','.join(x) }}",
+            "c+b1 xp,q",
+        ),
+        ("{{ y | tojson(indent=2) }}{{ 'a\nb' | indent(2) }}{{ 'a' | center(3) }}", '{\n  "k": 1\n}a\n  b a '),
+    ):
+        assert ChatTemplate(source).render([], {"x": ["p", "q"], "y": {"k": 1}}) == written
 
 
 def test_bounds_leave_room(tmp_path: Path) -> None:
