@@ -11,6 +11,7 @@ from tokenizers import AddedToken, Tokenizer
 from constrain.errors import TokenizerError, TokenizerNotFound
 from constrain.tokenizer.pieces import decode_each
 
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
@@ -50,8 +51,10 @@ class ExLlamaV2TokenizerHF:
         return "" if idx is None else self.hf_tokenizer.id_to_token(idx) or ""
 
     def piece_to_id(self, text: str | None) -> int | None:
-        """Id of a raw vocabulary string."""
-        return None if text is None else self.hf_tokenizer.token_to_id(text)
+        """Id of a raw vocabulary string; ``None`` if no token has it."""
+        if text is None or _LONE_SURROGATE.search(text):
+            return None
+        return self.hf_tokenizer.token_to_id(text)
 
     def encode(self, text: str) -> list[int]:
         """Ids of ``text``, without special tokens added."""

@@ -12,7 +12,7 @@ from constrain.tokenizer.backend import ExLlamaV2TokenizerHF
 from constrain.tokenizer.files import read_json_object
 
 MAX_TOKEN_ID = 1 << 24
-"""Largest id that a file besides ``tokenizer.json`` may declare; tables are indexed by id, so it bounds memory."""
+"""Largest id that a file may declare; tables are indexed by id, so it bounds memory."""
 
 _DEFAULT_ROLES = {"bos_token": 1, "eos_token": 2}
 
@@ -65,7 +65,7 @@ def read_added_vocabulary(
     decoder = (settings or {}).get("added_tokens_decoder")
     for key, entry in decoder.items() if isinstance(decoder, dict) else ():
         literal = token_text(entry)
-        if literal and entry.get("special"):
+        if literal and isinstance(entry, dict) and entry.get("special"):
             added.special.setdefault(_checked_id(key, path), literal)
     return added
 

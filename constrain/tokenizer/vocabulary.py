@@ -12,7 +12,13 @@ from constrain.errors import TokenizerError
 from constrain.tokenizer.backend import ExLlamaV2TokenizerHF
 from constrain.tokenizer.files import read_json_object
 from constrain.tokenizer.pieces import extend_pieces, prefix_table
-from constrain.tokenizer.special import TokenizerConfig, find_pad, find_role, read_added_vocabulary
+from constrain.tokenizer.special import (
+    MAX_TOKEN_ID,
+    TokenizerConfig,
+    find_pad,
+    find_role,
+    read_added_vocabulary,
+)
 from constrain.tokenizer.tries import Trie as TrieNode
 from constrain.tokenizer.tries import build_trie
 
@@ -173,11 +179,15 @@ class TokenizerVocabulary:
         return torch.tensor([[token_id]], dtype=torch.long)
 
     def _check_vocabulary(self, model_dir: Path) -> None:
-        """Raise if the tokenizer has ids outside of the model's vocabulary.
+        """Raise if the tokenizer has ids outside of the model's vocabulary, or too large for tables.
 
-        Added tokens are exempt: published models have some for modes of use that they do not support. The model
-        refuses such an id in its input.
+        From the model's vocabulary, added tokens are exempt: published models have some for modes of use that they do
+        not support. The model refuses such an id in its input.
         """
+        if self._id_limit > MAX_TOKEN_ID + 1:
+            raise TokenizerError(
+                f"{model_dir}: tokenizer.json has token id {self._id_limit - 1}; ids up to {MAX_TOKEN_ID} are read"
+            )
         ids = self.tokenizer_model.hf_tokenizer.get_vocab(with_added_tokens=False).values()
         largest, size = max(ids, default=-1), self.config.vocab_size
         if size is not None and largest >= size and largest not in self.tokenizer_model.added_tokens():

@@ -105,6 +105,13 @@ def _added_id_is_text(folder: Path) -> None:
     (folder / "added_tokens.json").write_text(json.dumps({"<x>": "many"}))
 
 
+def _absurd_id(folder: Path) -> None:
+    path = folder / "tokenizer.json"
+    data = json.loads(path.read_text())
+    data["model"]["vocab"]["zzz"] = 4_000_000_000
+    path.write_text(json.dumps(data))
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
@@ -113,6 +120,7 @@ def _added_id_is_text(folder: Path) -> None:
         (_truncated, "tokenizer.json: the tokenizers library cannot read it"),
         (_settings_are_a_list, "tokenizer_config.json: must hold a JSON object"),
         (_settings_are_nested_too_deeply, "tokenizer_config.json: JSON nested too deeply"),
+        (_absurd_id, "tokenizer.json has token id 4000000000; ids up to 16777216 are read"),
         (_absurd_added_id, "added_tokens.json: 1000000000000000 is not a token id"),
         (_added_id_is_text, "added_tokens.json: 'many' is not a token id"),
     ],
@@ -122,6 +130,20 @@ def test_damaged_folders(save_byte_level: Save, load: Load, damage: Callable[[Pa
     damage(folder)
     with pytest.raises(TokenizerError, match=message):
         load(folder)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"bos_token": "\ud800", "pad_token": {"content": "\udfff"}},
+        {"added_tokens_decoder": {"7": "<s>", "x": "y", "8": ["z"], "9": None}},
+    ],
+)
+def test_settings_that_say_nothing_are_passed_over(
+    save_byte_level: Save, load: Load, settings: dict[str, object]
+) -> None:
+    tokenizer = load(save_byte_level({"bos_token": None, **settings}))
+    assert tokenizer.bos_token_id is None and tokenizer.decode(tokenizer.encode("the theme")) == ["the theme"]
 
 
 def test_a_missing_file_is_a_file_not_found_error(tmp_path: Path, load: Load) -> None:
