@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection
-from functools import lru_cache
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from constrain.engine import CompiledGrammar, Vocabulary
 from constrain.engine.json_schema import WhitespacePolicy
+from constrain.errors import GrammarError
 from constrain.integrations.serving import ConstraintKind, OutputState, compile_constraint, vocabulary_of
 from constrain_vllm.grammar import ConstrainGrammar
 
@@ -20,6 +22,9 @@ KINDS: dict[str, ConstraintKind] = {
     "GRAMMAR": "grammar",
     "STRUCTURAL_TAG": "structural_tag",
 }
+
+#: Vocabularies by tokenizer, then by number of logits.
+_vocabularies: WeakKeyDictionary[Any, dict[int, Vocabulary]] = WeakKeyDictionary()
 
 
 class ConstrainBackend:
@@ -81,26 +86,29 @@ def compile_request(config: Any, request_type: Any, spec: str, vocabulary: Vocab
 
 
 def model_vocabulary(model_config: Any, tokenizer: Any, size: int) -> Vocabulary:
-    """Read the vocabulary of vLLM's model.
+    """Read the vocabulary of vLLM's model, once, since vLLM reads the generation config anew each time.
 
     Raises:
         VocabularyError: its tokens have no fixed bytes.
     """
+    known = _vocabularies.setdefault(tokenizer, {})
+    if size not in known:
+        known[size] = vocabulary_of(tokenizer, size, _eos_ids(model_config))
+    return known[size]
+
+
+def _eos_ids(model_config: Any) -> list[int]:
     generation: Any = model_config.try_get_generation_config() or {}
     ids = [generation.get("eos_token_id"), getattr(model_config.hf_text_config, "eos_token_id", None)]
     listed = [id_ for entry in ids for id_ in (entry if isinstance(entry, list) else [entry])]
-    return _vocabulary(tokenizer, size, tuple(id_ for id_ in listed if id_ is not None))
-
-
-@lru_cache(maxsize=4)
-def _vocabulary(tokenizer: Any, size: int, eos_ids: tuple[int, ...]) -> Vocabulary:
-    return vocabulary_of(tokenizer, size, eos_ids)
+    return [id_ for id_ in listed if id_ is not None]
 
 
 def _closed(schema: str) -> str:
     """Return a schema whose objects have no other members than those that it lists."""
-    import json
-
     from vllm.v1.structured_output.backend_guidance import process_for_additional_properties
 
-    return json.dumps(process_for_additional_properties(schema))
+    try:
+        return json.dumps(process_for_additional_properties(schema))
+    except (ValueError, RecursionError) as error:
+        raise GrammarError(f"the constraint is not JSON: {error}") from error

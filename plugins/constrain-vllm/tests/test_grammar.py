@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from constrain_vllm.backend import KINDS, ConstrainBackend
+from constrain_vllm.backend import KINDS, ConstrainBackend, model_vocabulary
 from constrain_vllm.grammar import ConstrainGrammar
 from transformers import AutoTokenizer
 
@@ -233,3 +234,24 @@ def test_white_space_can_be_switched_off(tokenizer: Any) -> None:
     backend = ConstrainBackend(configured(disable_any_whitespace=True), tokenizer, WIDTH)
     state = compiled(backend, "json", json.dumps(PERSON)).state
     assert state.grammar.accepts('{"name":"Ada","age":36}') and not state.grammar.accepts('{"name": "Ada","age":36}')
+
+
+def test_the_generation_config_is_read_once(tokenizer: Any) -> None:
+    """vLLM reads it from its file each time, or asks the server of the model for it; each request is checked."""
+    reads = []
+    model = configured().model_config
+    model.try_get_generation_config = lambda: reads.append(True) or {"eos_token_id": [2]}
+    first = model_vocabulary(model, tokenizer, WIDTH + 32)
+    assert model_vocabulary(model, tokenizer, WIDTH + 32) is first and len(reads) == 1
+
+
+def test_a_schema_that_is_no_json_is_a_mistake_of_its_request(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM parses it where objects are to have no other members than those that are listed."""
+    for name in ("vllm", "vllm.v1", "vllm.v1.structured_output"):
+        monkeypatch.setitem(sys.modules, name, SimpleNamespace())
+    closing = SimpleNamespace(process_for_additional_properties=json.loads)
+    monkeypatch.setitem(sys.modules, "vllm.v1.structured_output.backend_guidance", closing)
+    backend = ConstrainBackend(configured(disable_additional_properties=True), tokenizer, WIDTH)
+    assert compiled(backend, "json", json.dumps(PERSON))
+    with pytest.raises(GrammarError, match="the constraint is not JSON"):
+        compiled(backend, "json", '{"type": ')
