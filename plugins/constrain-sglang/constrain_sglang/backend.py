@@ -13,6 +13,7 @@ from constrain.errors import ConstrainError
 from constrain.integrations.serving import ConstraintKind, OutputState, compile_constraint, vocabulary_of
 from constrain_sglang import masks
 from constrain_sglang.grammar import ConstrainGrammar
+from constrain_sglang.tags import with_schemas
 
 #: SGLang's schema for "any JSON object".
 ANY_OBJECT = "$$ANY$$"
@@ -57,7 +58,7 @@ class ConstrainBackend(BaseGrammarBackend):  # type: ignore[misc]
 
     def dispatch_structural_tag(self, key_string: str) -> BaseGrammarObject:
         """Compile a structural tag in either notation."""
-        return self._compiled("structural_tag", key_string)
+        return self._compiled("structural_tag", with_schemas(key_string))
 
     @staticmethod
     def set_token_filter(

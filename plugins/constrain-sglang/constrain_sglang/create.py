@@ -47,8 +47,11 @@ def _whitespace(serving: Any) -> WhitespacePolicy:
 
 
 def _after_thoughts(backend: ConstrainBackend, serving: Any, tokenizer: Any) -> BaseGrammarBackend:
+    """Wrap the back end, unless the tokenizer has no tokens for the end of thoughts, of which SGLang warns."""
     from sglang.srt.constrained.reasoner_grammar_backend import ReasonerGrammarBackend
     from sglang.srt.parser.reasoning_parser import ReasoningParser
 
     parser = ReasoningParser(model_type=serving.reasoning_parser, stream_reasoning=False, tokenizer=tokenizer)
+    if not parser.detector.get_think_end_token_ids(tokenizer):
+        return backend
     return ReasonerGrammarBackend(backend, parser, tokenizer, enable_strict_thinking=serving.enable_strict_thinking)

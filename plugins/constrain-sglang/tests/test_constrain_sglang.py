@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import random
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -190,6 +191,37 @@ def test_white_space_can_be_switched_off(tokenizer: Any, monkeypatch: pytest.Mon
 def test_options_of_other_back_ends_are_refused(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ArgumentError, match="--constrained-json-whitespace-pattern"):
         created(tokenizer, monkeypatch, constrained_json_whitespace_pattern=" ?")
+
+
+CALL = {"begin": "<call>", "end": "</call>"}
+
+
+@pytest.mark.parametrize(
+    "tag",
+    [
+        {"triggers": ["<call>"], "structures": [CALL | {"schema": None}]},
+        {"format": {"type": "tag", **CALL, "content": {"type": "json_schema", "json_schema": None}}},
+        {"format": {"type": "sequence", "elements": [{"type": "tag", **CALL, "content": {"type": "json_schema"}}]}},
+    ],
+)
+def test_functions_without_parameters_have_no_schema(backend: ConstrainBackend, tag: dict[str, Any]) -> None:
+    grammar = dispatch(backend, "structural_tag", json.dumps(tag)).state.grammar
+    assert grammar.accepts("<call>{}</call>") and not grammar.accepts("<call>{</call>")
+
+
+@pytest.mark.parametrize("text", ["[", "[]", '{"structures": 1}', '{"format": null}'])
+def test_what_is_no_structural_tag_is_refused(backend: ConstrainBackend, text: str) -> None:
+    assert isinstance(backend.dispatch_structural_tag(text), interface.InvalidGrammarObject)
+
+
+def test_a_tokenizer_without_an_end_of_thoughts(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SGLang warns of it, and goes on without thoughts."""
+    detector = SimpleNamespace(get_think_end_token_ids=lambda tokenizer: [])
+    parser = SimpleNamespace(ReasoningParser=lambda **_: SimpleNamespace(detector=detector))
+    monkeypatch.setitem(sys.modules, "sglang.srt.parser.reasoning_parser", parser)
+    wrapper = SimpleNamespace(ReasonerGrammarBackend=None)
+    monkeypatch.setitem(sys.modules, "sglang.srt.constrained.reasoner_grammar_backend", wrapper)
+    assert type(created(tokenizer, monkeypatch, reasoning_parser="qwen3")) is ConstrainBackend
 
 
 @needs_sglang
