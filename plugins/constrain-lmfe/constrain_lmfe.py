@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -30,12 +31,14 @@ class ExLlamaV2TokenEnforcerFilter(ExLlamaV2Filter):
         super().__init__(model, tokenizer)
         self.token_enforcer = TokenEnforcer(tokenizer_data(tokenizer), character_level_parser)
         self.token_sequence: list[int] = []
+        self._num_read = 0
 
     def clone(self, c: ExLlamaV2TokenEnforcerFilter | None = None) -> ExLlamaV2TokenEnforcerFilter:
-        """Copy this filter; the copies share what the parser has found out so far, and nothing else."""
+        """Copy this filter; the copies share the tokens that states of the parser allow, and nothing else."""
         c = super().clone(c)
-        c.token_enforcer = self.token_enforcer
-        c.token_sequence = list(self.token_sequence)
+        c.token_enforcer = copy(self.token_enforcer)
+        c.token_enforcer.prefix_states = dict(self.token_enforcer.prefix_states)
+        c.token_sequence, c._num_read = list(self.token_sequence), self._num_read
         return c
 
     def use_background_worker(self) -> bool:
@@ -44,7 +47,8 @@ class ExLlamaV2TokenEnforcerFilter(ExLlamaV2Filter):
 
     def begin(self, prefix_str: str | None) -> None:
         """Start a new text."""
-        self.token_sequence = []
+        self.token_enforcer.prefix_states = {}  # the enforcer itself forgets no text
+        self.token_sequence, self._num_read = [], 0
 
     def feed(self, token: torch.Tensor) -> None:
         """Advance by a token."""
@@ -52,6 +56,10 @@ class ExLlamaV2TokenEnforcerFilter(ExLlamaV2Filter):
 
     def next(self) -> tuple[list[int], list[int]]:
         """Return the ids that the parser allows; none of them ends the text but the end of the sequence."""
+        # The enforcer takes a text for a new one unless it has seen it without its last token.
+        for length in range(self._num_read, len(self.token_sequence)):
+            self.token_enforcer.get_allowed_tokens(self.token_sequence[:length])
+        self._num_read = len(self.token_sequence)
         allowed = self.token_enforcer.get_allowed_tokens(self.token_sequence).allowed_tokens
         return sorted(set(allowed)), []
 

@@ -77,6 +77,30 @@ def test_a_filter_can_be_used_again_and_cloned(generator: ExLlamaV2BaseGenerator
     assert copy.next() != first
 
 
+def test_several_tokens_may_be_fed_before_the_next_mask(generator: ExLlamaV2BaseGenerator) -> None:
+    enforcer = ExLlamaV2TokenEnforcerFilter(generator.model, generator.tokenizer, RegexParser("[ab]{3}"))
+    enforcer.begin("")
+    letter = generator.tokenizer.single_id("a")
+    for _ in range(3):
+        enforcer.feed(torch.tensor([[letter]]))
+    assert enforcer.next()[0] == [generator.tokenizer.eos_token_id]
+
+
+def test_nothing_is_kept_of_earlier_texts(generator: ExLlamaV2BaseGenerator) -> None:
+    enforcer = ExLlamaV2TokenEnforcerFilter(generator.model, generator.tokenizer, RegexParser("[ab]*"))
+    letter = generator.tokenizer.single_id("a")
+    sizes = []
+    for text in range(3):
+        copy = enforcer.clone()
+        for each in (enforcer, copy):
+            each.begin("")
+            for _ in range(1 + text):
+                each.next()
+                each.feed(torch.tensor([[letter]]))
+            sizes.append(len(each.token_enforcer.prefix_states))
+    assert sizes == [1, 1, 2, 2, 3, 3]
+
+
 def test_a_runtime_sees_a_constraint(generator: ExLlamaV2BaseGenerator) -> None:
     tokenizer = generator.tokenizer
     enforcer = ExLlamaV2TokenEnforcerFilter(generator.model, tokenizer, RegexParser("[ab]{2}"))
