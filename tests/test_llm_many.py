@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -26,6 +27,7 @@ from constrain.errors import (
 )
 from constrain.extract import Extraction
 from constrain.filters import ExLlamaV2Filter, ExLlamaV2RegexFilter
+from constrain.runtime import Handle, Request
 
 PROMPTS = [f"{'hello ' * (number % 5)}{number}" for number in range(40)]
 SCHEMA = {"type": "string", "maxLength": 12}
@@ -85,6 +87,34 @@ def test_inputs_are_read_when_there_is_a_place_for_them(tiny_dir: Path) -> None:
         assert read <= 4 + number
     results.close()
     assert not llm.runtime.has_work
+
+
+def test_outputs_of_a_prompt_are_submitted_when_there_is_a_place_for_them(
+    tiny_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ever so many outputs take no more memory than their texts."""
+    llm = constrain.load(tiny_dir, max_batch_size=2)
+    most, submit = [0], llm.runtime.submit
+
+    def counted(request: Request) -> Handle:
+        handle = submit(request)
+        most.append(len(llm.runtime.scheduler.waiting) + len(llm.runtime.scheduler.running))
+        return handle
+
+    monkeypatch.setattr(llm.runtime, "submit", counted)
+    options: Any = {"max_new_tokens": 3, "seed": 4, "n": 12}
+    several = llm.generate("hello", **options)
+    assert [each.index for each in several] == list(range(12)) and max(most) <= 4
+    assert asyncio.run(llm.agenerate("hello", **options)) == several and max(most) <= 4
+
+
+def test_a_timeout_is_of_all_outputs_together(tiny_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    llm = constrain.load(tiny_dir, max_batch_size=1)
+    monkeypatch.setattr("constrain.llm.base.monotonic", lambda: -1000.0)  # long ago
+    for generate in (llm.generate, lambda *given, **options: asyncio.run(llm.agenerate(*given, **options))):
+        with pytest.raises(GenerationTimeout, match="within 5 seconds"):
+            generate("hello", n=4, max_new_tokens=3, timeout=5)
+        assert not llm.runtime.has_work
 
 
 def test_an_error_of_one_is_its_result(llm: LLM) -> None:

@@ -8,7 +8,7 @@ from constrain.lazy import lazy_names
 
 if TYPE_CHECKING:
     from constrain.completion.inputs import Inputs
-    from constrain.completion.many import Failure, arun_many, run_many
+    from constrain.completion.many import Failure, arun_many, asuccesses, run_many, successes
     from constrain.completion.options import Options
     from constrain.completion.pending import Pending, PendingResult
     from constrain.completion.result import Completion, FinishReason, TokenLogprobs
@@ -20,7 +20,7 @@ else:
         __name__,
         {
             "constrain.completion.inputs": ["Inputs"],
-            "constrain.completion.many": ["Failure", "arun_many", "run_many"],
+            "constrain.completion.many": ["Failure", "arun_many", "asuccesses", "run_many", "successes"],
             "constrain.completion.options": ["Options"],
             "constrain.completion.pending": ["Pending", "PendingResult"],
             "constrain.completion.result": ["Completion", "FinishReason", "TokenLogprobs"],
@@ -44,6 +44,7 @@ __all__ = [
     "Stream",
     "TokenLogprobs",
     "arun_many",
+    "asuccesses",
     "encode",
     "fresh_filters",
     "run_many",
@@ -52,4 +53,5 @@ __all__ = [
     "submit_all",
     "submit_faithful",
     "submitted",
+    "successes",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Generator, Iterable, Mapping
-from contextlib import suppress
+from contextlib import aclosing, closing, suppress
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
@@ -253,6 +253,24 @@ def _popped(tasks: deque[asyncio.Task[R | Failure]], ordered: bool) -> asyncio.T
     if found is not None:
         tasks.remove(found)
     return found
+
+
+def successes(results: Generator[R | Failure, None, None]) -> list[R]:
+    """Return all results; if an input failed, raise its error, and cancel the others."""
+    with closing(results):
+        return [_success(each) for each in results]
+
+
+async def asuccesses(results: AsyncGenerator[R | Failure, None]) -> list[R]:
+    """Return all results; if an input failed, raise its error, and cancel the others."""
+    async with aclosing(results):
+        return [_success(each) async for each in results]
+
+
+def _success(result: R | Failure) -> R:
+    if isinstance(result, Failure):
+        raise result.error
+    return result
 
 
 async def _enumerated(items: Iterable[T] | AsyncIterable[T]) -> AsyncIterator[tuple[int, T]]:

@@ -33,6 +33,7 @@ class Options:
             effect with ``post_sampling_hooks``, which may replace tokens.
         watched_tokens: with ``confidence``, tokens whose probability is reported even where many are allowed.
         timeout: seconds after which the request is cancelled; ``None``: never.
+        since: the ``time.monotonic()`` from which ``timeout`` counts; ``None``: when the request is submitted.
         priority: requests with a higher priority start first.
         loras: adapters of the model to apply.
         embeddings: what ids of the prompt beyond the vocabulary refer to.
@@ -56,6 +57,7 @@ class Options:
     confidence: bool = False
     watched_tokens: TokenMask | None = None
     timeout: float | None = None
+    since: float | None = None
     priority: int = 0
     loras: Sequence[ExLlamaV2Lora] = ()
     embeddings: Sequence[ExLlamaV2MMEmbedding] = ()

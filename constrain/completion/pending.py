@@ -50,18 +50,20 @@ class Pending(Generic[R]):
         text: Callable[[], str],
         read: Callable[[], R],
         timeout: float | None,
+        since: float | None = None,
     ) -> None:
         """
         Args:
             handle: the handle of the request.
             text: returns the text that has been generated, without thoughts of the model.
             read: builds the result once the request has ended.
-            timeout: seconds from now after which the request is cancelled.
+            timeout: seconds after which the request is cancelled.
+            since: the ``time.monotonic()`` from which they count; ``None``: now.
         """
         self.handle = handle
         self.text = text
         self._read, self._timeout = read, timeout
-        self._deadline = None if timeout is None else monotonic() + timeout
+        self._deadline = None if timeout is None else (monotonic() if since is None else since) + timeout
 
     @property
     def done(self) -> bool:

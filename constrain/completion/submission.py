@@ -96,7 +96,7 @@ def submit(
     """
     handle = _submitted(runtime, ids, filters, options, default or Settings(), thinking)
     text = partial(_text, runtime.tokenizer, handle)
-    return Pending(handle, text, lambda: read(_completion(runtime, handle, filters)), options.timeout)
+    return Pending(handle, text, lambda: read(_completion(runtime, handle, filters)), options.timeout, options.since)
 
 
 def submit_faithful(

@@ -6,9 +6,7 @@ import asyncio
 from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
-    Coroutine,
     Iterable,
-    Sequence,
 )
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
@@ -19,6 +17,7 @@ from constrain.completion import (
     Completion,
     Failure,
     arun_many,
+    asuccesses,
     submitted,
 )
 from constrain.documents import DocumentLike
@@ -71,14 +70,10 @@ class AsyncMethods(BaseLLM):
         if faithful:
             weighted = await (await submitted(partial(self.submit_faithful, options, n, ask))).aresult()
             return weighted[0] if n == 1 else weighted
-        submit_one = await asyncio.to_thread(self.submitter, options, n > 1)
-
-        async def one(number: int) -> Completion:
-            return await (await submitted(partial(submit_one, number, ask))).aresult()
-
+        submit_one = await asyncio.to_thread(self.submitter, options, n > 1, n > 1)
         if n == 1:
-            return await one(0)
-        return await _gathered([one(number) for number in range(n)])
+            return await (await submitted(partial(submit_one, 0, ask))).aresult()
+        return await asuccesses(arun_many(self.runtime, lambda number, _: submit_one(number, ask), range(n)))
 
     def astream(
         self, prompt: str | None = None, *, messages: Messages | None = None, **options: Unpack[GenerateOptions]
@@ -141,13 +136,3 @@ class AsyncMethods(BaseLLM):
     ) -> AsyncGenerator[Extraction[Any] | Failure, None]:
         """Extract many records, for ``async for``; as :meth:`extract_many`. Takes async iterables too."""
         return self.extractor.aextract_many(Target.of(schema), texts, ordered=ordered, **options)
-
-
-async def _gathered(work: Sequence[Coroutine[Any, Any, Completion]]) -> list[Completion]:
-    """Await coroutines concurrently; if one fails, cancel the others."""
-    tasks = [asyncio.ensure_future(each) for each in work]
-    try:
-        return await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()

@@ -12,6 +12,7 @@ from collections.abc import (
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
 import torch
@@ -116,14 +117,18 @@ class BaseLLM:
         """The tokenizer of the model."""
         return self.runtime.tokenizer
 
-    def submitter(self, given: GenerateOptions, copied: bool) -> Callable[[int, PromptOrMessages], Pending[Completion]]:
+    def submitter(
+        self, given: GenerateOptions, copied: bool, together: bool = False
+    ) -> Callable[[int, PromptOrMessages], Pending[Completion]]:
         """Compile constraints; return a function that submits a prompt, given its position among several.
 
         Args:
             given: the options of the call.
             copied: whether each prompt gets copies of the filters.
+            together: whether the timeout is that of all prompts together, and counts from now.
         """
         options, filters = self._prepared(given, copied)
+        options = replace(options, since=monotonic()) if together else options
 
         def submit_one(number: int, ask: PromptOrMessages) -> Pending[Completion]:
             own = fresh_filters(filters) if copied else filters

@@ -8,17 +8,15 @@ from collections.abc import (
     Iterable,
     Sequence,
 )
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from constrain.arguments import check_count, texts_of
 from constrain.completion import (
     Completion,
     Failure,
-    PendingResult,
     Stream,
     run_many,
-    submit_all,
+    successes,
 )
 from constrain.documents import DocumentLike
 from constrain.errors import ArgumentError, ExtractionError, GenerationError, GrammarError
@@ -96,7 +94,8 @@ class LLM(AsyncMethods):
             prompt: the text to complete.
             messages: a conversation instead of a prompt, each message with ``role`` and ``content``; the model's chat
                 template converts it into a prompt. Contents may have images, see :func:`load`.
-            n: number of outputs; a list is returned for more than one. Output ``i`` uses ``seed + i``.
+            n: number of outputs; a list is returned for more than one. Output ``i`` uses ``seed + i``. If one fails,
+                its error is raised, and the others are cancelled.
             faithful: sample from the distribution of the model, given that the constraints allow the output: each
                 completion has a ``weight``, and all are sampled together, from seeds made of ``seed``. No sampling
                 settings or stop strings may be given, and filters must have ``clone()`` and add nothing to logits.
@@ -118,7 +117,7 @@ class LLM(AsyncMethods):
             stop: a string or id, or several, before which the output ends.
             seed: makes sampling reproducible, regardless of other requests in the batch.
             logprobs: report the log probability of each token, and this number of most likely tokens with theirs.
-            timeout: seconds after which the request is cancelled.
+            timeout: seconds after which the request is cancelled, with all of its outputs.
             priority: requests with a higher priority start first.
 
         Raises:
@@ -140,12 +139,12 @@ class LLM(AsyncMethods):
                 raise ArgumentError("faithful outputs get their weights at the end, so that they cannot be streamed")
             weighted = self.submit_faithful(options, n, ask).result()
             return weighted[0] if n == 1 else weighted
-        submit_one = self.submitter(options, copied=n > 1)
+        submit_one = self.submitter(options, copied=n > 1, together=n > 1)
         if stream:
             return Stream(submit_one(0, ask))
-        pending = submit_all(partial(submit_one, number, ask) for number in range(n))
-        found = _results(pending)
-        return found[0] if n == 1 else found
+        if n == 1:
+            return submit_one(0, ask).result()
+        return successes(run_many(self.runtime, lambda number, _: submit_one(number, ask), range(n)))
 
     def generate_many(
         self, prompts: Iterable[PromptOrMessages], *, ordered: bool = True, **options: Unpack[GenerateOptions]
@@ -297,16 +296,3 @@ class LLM(AsyncMethods):
             return str(self.extract({"enum": options}, prompt, max_new_tokens=most).json)
         except ExtractionError as error:
             raise GenerationError(str(error)) from error
-
-
-def _results(pending: Sequence[PendingResult[Completion]]) -> list[Completion]:
-    """Wait for several requests; if one fails, cancel the others."""
-    try:
-        return [each.result() for each in pending]
-    finally:
-        _cancel(pending)
-
-
-def _cancel(pending: Sequence[PendingResult[Completion]]) -> None:
-    for each in pending:
-        each.cancel()
