@@ -94,6 +94,33 @@ def test_a_worker_that_is_killed_loses_and_doubles_nothing(
     assert read(tmp_path / "ray.jsonl") == read(tmp_path / "local.jsonl")
 
 
+class Broken(Iterator[str]):
+    """Inputs of which the second cannot be read."""
+
+    taken = 0
+
+    def __next__(self) -> str:
+        self.taken += 1
+        if self.taken == 2:
+            raise OSError("the line is dead")
+        return "hello"
+
+    def is_ready(self) -> bool:
+        return True
+
+    def is_stopped(self) -> bool:
+        return False
+
+
+def test_nothing_is_read_after_an_error() -> None:
+    documents = Broken()
+    batches = calls._Batches(documents)
+    call = batches.next(is_idle=True)
+    assert call is not None and call.documents == ["hello"]
+    assert batches.next(is_idle=True) is None and documents.taken == 2
+    assert isinstance(batches.error, OSError)
+
+
 class Fragile:
     """In place of a worker: a document kills it."""
 

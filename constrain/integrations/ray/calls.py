@@ -61,7 +61,7 @@ class _Batches:
         found = self._read()
         call = _Call(self._num_documents, found)
         self._num_documents += len(found)
-        self.is_open = bool(found)
+        self.is_open = bool(found) and self.error is None
         return call if found else None
 
     def _read(self) -> list[Document]:
