@@ -90,15 +90,15 @@ def test_nothing_is_kept_of_earlier_texts(generator: ExLlamaV2BaseGenerator) -> 
     enforcer = ExLlamaV2TokenEnforcerFilter(generator.model, generator.tokenizer, RegexParser("[ab]*"))
     letter = generator.tokenizer.single_id("a")
     sizes = []
-    for text in range(3):
+    for length in (3, 2, 1):
         copy = enforcer.clone()
         for each in (enforcer, copy):
             each.begin("")
-            for _ in range(1 + text):
+            for _ in range(length):
                 each.next()
                 each.feed(torch.tensor([[letter]]))
             sizes.append(len(each.token_enforcer.prefix_states))
-    assert sizes == [1, 1, 2, 2, 3, 3]
+    assert sizes == [3, 3, 2, 2, 1, 1]
 
 
 def test_a_runtime_sees_a_constraint(generator: ExLlamaV2BaseGenerator) -> None:
