@@ -609,6 +609,31 @@ def test_damage_is_named(llama_wide: Any, name: str, damage: Damage, message: st
     assert "model.safetensors: " in str(caught.value) and KEY in str(caught.value)
 
 
+def _read(folder: Path, parts: dict[str, torch.Tensor], *shape: int) -> torch.Tensor:
+    """The dequantised weight of the parts."""
+    save_file({f"x.{part}": tensor for part, tensor in parts.items()}, folder / "x.safetensors")
+    found = torch.empty(shape)
+    TensorFiles([folder / "x.safetensors"]).copy("x.weight", found)
+    return found
+
+
+@pytest.mark.parametrize(("outputs", "bits"), [(16, 2), (8, 4), (4, 8)])
+def test_zero_points_may_fill_one_word(tmp_path: Path, outputs: int, bits: int) -> None:
+    made = pack_quantized(Writer(), outputs, 64, bits=bits, size=32, zeros=True)
+    torch.testing.assert_close(_read(tmp_path, made.parts, outputs, 64), made.dense)
+
+
+def test_one_zero_point_of_a_whole_weight(tmp_path: Path) -> None:
+    made = pack_quantized(Writer(), 8, 64, size=-1)
+    parts = made.parts | {"weight_zero_point": torch.tensor([3], dtype=torch.int8)}
+    torch.testing.assert_close(_read(tmp_path, parts, 8, 64), made.dense - 3 * made.parts["weight_scale"].float())
+
+
+def test_gptq_of_one_word(tmp_path: Path) -> None:
+    made = gptq(Writer(), 32, 8, size=8)
+    torch.testing.assert_close(_read(tmp_path, made.parts, 32, 8), made.dense)
+
+
 def test_awq_is_not_read_as_gptq(llama_wide: Any) -> None:
     quantise(llama_wide, [KEY], awq, {**GPTQ})
     with pytest.raises(WeightsError, match=r"qzeros has 8 words for 8 outputs, which is none of"):

@@ -42,18 +42,27 @@ def unpack_bits(words: torch.Tensor, bits: int) -> torch.Tensor:
     Words may be given as bytes. Bits at the end that are too few for a code are dropped.
     """
     if bits == 8:
-        return words.contiguous().view(torch.uint8)
+        return viewed(words, torch.uint8)
     if bits in (2, 4):
-        bytes_ = words.contiguous().view(torch.uint8)
+        bytes_ = viewed(words, torch.uint8)
         codes = [bytes_ >> shift & (1 << bits) - 1 for shift in range(0, 8, bits)]
         return torch.stack(codes, dim=-1).flatten(-2)
-    words = words.contiguous().view(torch.int32)
+    words = viewed(words, torch.int32)
     places = torch.arange(words.shape[-1] * WORD // bits, device=words.device) * bits
     # A code that crosses the end of a word continues in the low bits of the next; none crosses the last one.
     unsigned = words.to(torch.int64) & 0xFFFFFFFF
     following = torch.nn.functional.pad(unsigned[..., 1:], (0, 1))
     pairs = unsigned[..., places // WORD] | following[..., places // WORD] << WORD
     return (pairs >> places % WORD & (1 << bits) - 1).to(torch.uint8)
+
+
+def viewed(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return the bytes of the rows of a tensor as another dtype.
+
+    A view of a contiguous tensor would not do: torch takes for that any transposed one with rows of one element.
+    """
+    width = tensor.shape[-1] * tensor.dtype.itemsize // dtype.itemsize
+    return tensor.reshape(-1).view(dtype).view(*tensor.shape[:-1], width)
 
 
 def pack_bits(codes: torch.Tensor, bits: int) -> torch.Tensor:

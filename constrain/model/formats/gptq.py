@@ -17,7 +17,7 @@ from constrain.kernels import (
     group_table,
     record_codes,
 )
-from constrain.kernels.weights.bits import WORD, pack_nibbles, unpack_bits
+from constrain.kernels.weights.bits import WORD, pack_nibbles, unpack_bits, viewed
 from constrain.model.formats.groups import order_of_groups, reordered
 from constrain.model.formats.stored import DTYPES, FLOATS, StoredWeight
 
@@ -131,7 +131,7 @@ class GPTQ(_Columns):
 
     def packed(self) -> PackedWeight:
         """See :class:`StoredWeight`."""
-        codes = self._stored("qweight").T.contiguous().view(torch.uint8)
+        codes = viewed(self._stored("qweight").T, torch.uint8)
         order = self._order()
         if order is not None:
             codes = reordered(codes, self.bits, order)

@@ -88,8 +88,8 @@ class PackedIntegers(_Integers):
 
     ``weight_packed``: int32 ``[outputs, words]``; codes have half of their range added. ``weight_shape``: outputs and
     inputs. ``weight_scale``: ``[outputs, groups]``, or one. ``weight_zero_point``, if there is one: int32
-    ``[words, groups]``, packed down the outputs, or int8 ``[outputs, groups]``. ``weight_g_idx``: the group of each
-    input.
+    ``[words, groups]``, packed down the outputs, or int8 ``[outputs, groups]`` or one. ``weight_g_idx``: the group of
+    each input.
     """
 
     title = "pack-quantized"
@@ -143,17 +143,19 @@ class PackedIntegers(_Integers):
 
     def _check_zeros(self) -> None:
         outputs, groups = self.shape[0], self.grid.groups
-        plain = self.parts["weight_zero_point"].dtype == "I8"
-        rows = outputs if plain else _words(outputs, self.bits)
         self._expect_type("weight_zero_point", "I32", "I8")
-        self._expect_shape("weight_zero_point", (rows, groups))
+        if self.parts["weight_zero_point"].dtype == "I8":
+            self._expect_shape("weight_zero_point", (outputs, groups), self.parts["weight_scale"].shape)
+        else:
+            self._expect_shape("weight_zero_point", (_words(outputs, self.bits), groups))
 
     def _zeros(self) -> torch.Tensor | None:
         if "weight_zero_point" not in self.parts:
             return None
         stored = self._stored("weight_zero_point")
         if stored.dtype is torch.int8:
-            return stored.view(torch.uint8) + (1 << self.bits - 1)
+            rows = self.grid.of_rows(stored) if stored.shape == self.parts["weight_scale"].shape else stored
+            return rows.contiguous().view(torch.uint8) + (1 << self.bits - 1)
         return unpack_bits(stored.T, self.bits)[:, : self.shape[0]].T.contiguous()
 
     def _order(self) -> torch.Tensor | None:
