@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 
-from constrain.documents.legacy_encodings import detected_encoding
+from constrain.documents.optional import optional
 from constrain.errors import ArgumentError, DocumentError
 
 #: Byte order marks and the codecs that drop them. UTF-32 comes before UTF-16, whose mark is the beginning of its own.
@@ -14,6 +14,13 @@ _MARKS = (
     (codecs.BOM_UTF32_BE, "utf-32"),
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
+)
+#: Encodings that are detected, the more usual first: short texts may be valid in several. That of Thai comes after the
+#: others of Asia, since nearly all bytes are valid in it.
+_LEGACY = (
+    *("cp1252", "cp1250", "cp1251", "koi8_r", "cp1253", "cp1254", "cp1255", "cp1256", "cp1257"),
+    *("gb18030", "big5", "cp932", "euc_jp", "cp949", "iso8859_2", "iso8859_5", "iso8859_15", "cp1258", "cp874"),
+    *("cp866", "cp850", "cp437", "mac_roman"),
 )
 #: How texts in ISO-2022-JP, whose bytes are all ASCII, go over to Japanese.
 _ESCAPES = (b"\x1b$B", b"\x1b$@")
@@ -43,7 +50,8 @@ def decoded(content: bytes, source: str, declared: str | None = None, encoding: 
         encoding: the encoding, if it is known.
 
     Raises:
-        DocumentError: the bytes are no text, or not one in ``encoding``.
+        DocumentError: the bytes are no text, or not one in ``encoding``, or charset-normalizer is needed and not
+            installed.
     """
     used = encoding or encoding_of(content, source, declared)
     try:
@@ -100,7 +108,11 @@ def _is_encoded(content: bytes, encoding: str) -> bool:
 
 
 def _detected(content: bytes, source: str) -> str:
-    found = detected_encoding(content)
-    if found is None:
+    with optional(source):
+        from charset_normalizer import from_bytes
+    matches = list(from_bytes(content, cp_isolation=list(_LEGACY))) if 0 not in content else []
+    if not matches:
         raise DocumentError(source, "it is not a text: convert it to a format that can be read, such as PDF or UTF-8")
-    return found
+    best = matches[0]
+    equal = {match.encoding for match in matches if (match.chaos, match.coherence) == (best.chaos, best.coherence)}
+    return next(name for name in _LEGACY if name in equal)
