@@ -245,7 +245,8 @@ def test_a_small_set_of_free_keys_runs_out(byte_vocab: Vocabulary, allowed: Allo
 
 
 @pytest.mark.parametrize(
-    "keys", [['"', "a"], ["\n", "\t", "a"], ["a\\b", "ab", "a"], ["\x01", "\x02", "\x11", "\\"], ["é", "é\n", "\x00", ""]]
+    "keys",
+    [['"', "a"], ["\n", "\t", "a"], ["a\\b", "ab", "a"], ["\x01", "\x02", "\x11", "\\"], ["é", "é\n", "\x00", ""]],
 )
 def test_free_keys_with_escapes_come_in_any_order(byte_vocab: Vocabulary, keys: list[str]) -> None:
     """A used key and one that is being escaped may have the same beginning; every text has a completion."""
