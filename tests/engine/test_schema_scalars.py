@@ -10,6 +10,8 @@ import pytest
 from constrain.engine import Vocabulary, compile_json_schema
 from constrain.errors import GrammarError, UnsatisfiableSchema
 
+Judge = Callable[..., bool]
+
 Verify = Callable[..., None]
 
 NULL, BOOLEANS, INTEGERS = [None], [True, False], [0, 1, -1, 12, -120, 10**29, 1 - 10**30]
