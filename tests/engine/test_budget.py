@@ -136,6 +136,34 @@ def test_documents_of_larger_schemas_end_in_time(path: Path, bpe_vocab: Vocabula
     check(compile_json_schema(json.loads(path.read_text()), bpe_vocab), walks=1)
 
 
+#: Items that must differ: their costs are those of one spelling each, and may be above the shortest completion.
+DIFFERING: list[Any] = [
+    {"type": "array", "uniqueItems": True, "minItems": 2, "items": {"enum": ["", [1e-7]]}},
+    {"type": "array", "prefixItems": [{"type": "object"}], "uniqueItems": True, "minItems": 4},
+    {"uniqueItems": True, "enum": [["a", [0.001]]]},
+    {"type": "array", "uniqueItems": True, "minItems": 3, "items": {"enum": [1e-9, [1e-7], {"a": 1e-8}, ""]}},
+    {"type": "object", "required": ["a"], "properties": {"a": {"uniqueItems": True, "enum": [[1e-5, "a"], 1e-6]}}},
+]
+
+
+@pytest.mark.parametrize("schema", DIFFERING, ids=lambda schema: str(schema)[:40])
+def test_some_token_is_allowed_while_the_completion_fits(schema: Any, byte_vocab: Vocabulary) -> None:
+    check(compile_json_schema(schema, byte_vocab))
+    grammar = compile_json_schema(schema, byte_vocab)
+    for seed in range(20):
+        matcher, rng = grammar.matcher(), random.Random(seed)
+        for _ in range(40):
+            least = matcher.min_tokens()
+            tokens = tokens_of(matcher, byte_vocab, least)
+            assert tokens
+            text = matcher.completion()
+            assert not text or text[0] in tokens
+            token = rng.choice(tokens_of(matcher, byte_vocab, least + 3 * seed))
+            matcher.accept(token)
+            if token in byte_vocab.eos_token_ids:
+                break
+
+
 # ---- Which tokens are allowed.
 
 

@@ -192,6 +192,8 @@ def test_dialects_of_patterns(pattern: str, inner: list[str], doubtful: list[str
         ("(?<=a+)b", 0, "fixed-width", "python"),
         (r"(?<=(?=a))b", 4, "lookahead inside", "python"),
         ("(?:a|ab)++c", 0, "possessive", "python"),
+        ("x(?>a|ab)?c?", 1, "atomic", "python"),
+        ("(?:(?>a+){2}){3}", 3, "atomic", "python"),
         (r"x\p{Nope}", 1, "property", "ecma"),
         (r"^abc\Z", 4, "place", "ecma"),
         (r"\ud83d", 0, "surrogate", "ecma"),
@@ -205,11 +207,23 @@ def test_errors_name_the_place(pattern: str, offset: int, reason: str, dialect: 
     assert caught.value.offset == offset
 
 
-@pytest.mark.parametrize("pattern", ["a++b", "(?>ab|cd)c", "[0-9]*+", "(?>a)b", "x{2,3}+y?z"])
+@pytest.mark.parametrize("pattern", ["a++b", "(?>ab|cd)c", "[0-9]*+", "(?>a)b", "(?>ab|cd)?c*", "x{2,3}+y?z"])
 def test_possessive_where_it_changes_nothing(pattern: str) -> None:
     plain = pattern.replace("++", "+").replace("(?>", "(?:").replace("*+", "*").replace("}+", "}")
     for text in [*TEXTS, "12", "xxz", "xxxyz", "abc", "cdc"]:
         assert Automaton.regex(pattern).matches(text) == (re.fullmatch(plain, text) is not None)
+
+
+@pytest.mark.parametrize("flags", ["(?i)", "(?ai)", "(?a)"])
+@pytest.mark.parametrize(
+    "pattern",
+    ["k", "s", "é", "[a-z]", "[^k]", "[à-ÿ]", r"\w", r"\W", r"\d", r"\s", r"\S", r"[\wσ]", r"[^\Wk]", r"[\W\d]", "σ"],
+)
+def test_ignored_case_is_that_of_python(flags: str, pattern: str) -> None:
+    """The flag `a` leaves other letters than those of ASCII as they are; classes have no case."""
+    automaton = Automaton.regex(flags + pattern)
+    for text in "kKsSiIéÉσςΣµμıß1_- \u212a\u017f\u0345\u03b9\u1e9e\u212b\u0130\u0661\u24b6\u24d0\x1c\xa0":
+        assert automaton.matches(text) == (re.fullmatch(flags + pattern, text) is not None), text
 
 
 def test_large_counts() -> None:

@@ -437,3 +437,22 @@ def test_equal_schemas_are_reported_at_every_place(byte_vocab: Vocabulary) -> No
     report = compile_json_schema(schema, byte_vocab).report
     places = [entry.pointer for entry in report.enforced if entry.keyword == "minimum"]
     assert sorted(places) == ["/properties/a/items", "/properties/b/items", "/properties/c", "/properties/d"]
+
+
+def test_an_error_says_what_is_narrowed(byte_vocab: Vocabulary) -> None:
+    with pytest.raises(UnsatisfiableSchema, match="narrowed: only texts that all common validators accept"):
+        compile_json_schema({"type": "string", "pattern": r"\bσ"}, byte_vocab)
+
+
+@pytest.mark.parametrize("name", ["uuid", "duration"])
+def test_formats_of_later_drafts_hold_under_a_negation(byte_vocab: Vocabulary, name: str) -> None:
+    """Validators of the draft take them for annotations."""
+    draft = {"$schema": "http://json-schema.org/draft-07/schema#"}
+    with pytest.raises(UnsatisfiableSchema):
+        compile_json_schema({**draft, "not": {"format": name}}, byte_vocab)
+    grammar = compile_json_schema({**draft, "type": "string", "not": {"format": name, "maxLength": 1}}, byte_vocab)
+    assert grammar.accepts(b'"bb"')
+    assert not grammar.accepts(b'"b"')
+    assert [(entry.keyword, entry.pointer) for entry in grammar.report.narrowed] == [("format", "/not")]
+    later = compile_json_schema({"type": "string", "not": {"format": name, "maxLength": 1}}, byte_vocab)
+    assert later.accepts(b'"b"')

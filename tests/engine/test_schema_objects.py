@@ -244,6 +244,42 @@ def test_a_small_set_of_free_keys_runs_out(byte_vocab: Vocabulary, allowed: Allo
     assert bytes(allowed(matcher, 257)) == b"z"
 
 
+@pytest.mark.parametrize(
+    "keys",
+    [['"', "a"], ["\n", "\t", "a"], ["a\\b", "ab", "a"], ["\x01", "\x02", "\x11", "\\"], ["é", "é\n", "\x00", ""]],
+)
+def test_free_keys_with_escapes_come_in_any_order(byte_vocab: Vocabulary, keys: list[str]) -> None:
+    """A used key and one that is being escaped may have the same beginning; every text has a completion."""
+    schema = {"type": "object", "propertyNames": {"enum": keys}, "minProperties": len(keys)}
+    grammar = compile_json_schema(schema, byte_vocab, whitespace="compact")
+    for order in itertools.permutations(keys):
+        matcher = grammar.matcher()
+        text = json.dumps(dict.fromkeys(order, 1), separators=(",", ":"), ensure_ascii=False).encode()
+        for end in range(len(text)):
+            assert matcher.accept_bytes(text[end : end + 1]), text[: end + 1]
+            assert matcher.clone().accept_bytes(matcher.completion())
+        assert matcher.is_accepting()
+    twice = json.dumps(keys[0], ensure_ascii=False).encode()
+    assert not grammar.matcher().accept_bytes(b"{" + twice + b":1," + twice), "a key occurs once"
+
+
+@pytest.mark.parametrize("names", [{"enum": ["a", "b"]}, {"maxLength": 1}, {"pattern": "^(a|b+)$"}])
+def test_a_class_of_free_keys_runs_out_before_a_duty_is_met(
+    byte_vocab: Vocabulary, allowed: Allowed, names: dict[str, Any]
+) -> None:
+    """Only the key `a` can violate the pattern's schema: its value must."""
+    violated = {"patternProperties": {"^a": {"type": "string"}}}
+    schema = {"type": "object", "propertyNames": names, "not": violated}
+    matcher = compile_json_schema(schema, byte_vocab, whitespace="compact").matcher()
+    assert matcher.accept_bytes(b'{"b":1,"a":')
+    assert ord('"') not in allowed(matcher, 257)
+    assert matcher.accept_bytes(b"1}")
+    matcher.reset()
+    assert matcher.accept_bytes(b'{"a":')
+    assert ord('"') not in allowed(matcher, 257)
+    assert matcher.accept_bytes(b"[]}")
+
+
 def test_five_hundred_properties(judge: Judge, byte_vocab: Vocabulary) -> None:
     names = [f"property_{i:03}" for i in range(500)]
     schema = {

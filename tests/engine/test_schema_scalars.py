@@ -10,6 +10,8 @@ import pytest
 from constrain.engine import Vocabulary, compile_json_schema
 from constrain.errors import GrammarError, UnsatisfiableSchema
 
+Judge = Callable[..., bool]
+
 Verify = Callable[..., None]
 
 NULL, BOOLEANS, INTEGERS = [None], [True, False], [0, 1, -1, 12, -120, 10**29, 1 - 10**30]
@@ -252,3 +254,28 @@ def test_multiples_are_exact_decimals(verify: Verify) -> None:
 def test_keywords_of_numbers_leave_other_types_alone(verify: Verify) -> None:
     others = NULL + BOOLEANS + STRINGS + ARRAYS + OBJECTS
     verify({"minimum": 5, "exclusiveMaximum": 7, "multipleOf": 2}, [6, *others], [5, 7, 4])
+
+
+@pytest.mark.parametrize(
+    ("schema", "yes", "no"),
+    [
+        (
+            {"not": {"multipleOf": 2}},
+            ["11111111", "12345678.5", "1" * 30, "1" * 30 + ".5"],
+            ["1" * 29 + "2", "4.000", "0"],
+        ),
+        ({"not": {"type": "integer"}}, ["11111111.5", "1" * 30 + ".5", "-0.1"], ["1" * 30, "11111111.000", "-0.0"]),
+        ({"not": {"multipleOf": 1e-12}}, ["1." + "0" * 12 + "1"], ["1." + "0" * 12, "1" * 25, "1" * 26, "1" * 30]),
+        ({"minimum": 1e33, "not": {"multipleOf": 2}}, ["1" * 34, "1" * 35], ["1" * 33 + "2", "1" * 33 + "2.000"]),
+        ({"minimum": 1e36, "not": {"multipleOf": 2}}, ["1" * 37], ["1" * 36 + "2", "1" * 37 + "2"]),
+        ({"minimum": 1e-33, "not": {"multipleOf": 2}}, ["1", "1." + "0" * 33], ["2", "2." + "0" * 33, "2." + "0" * 34]),
+        ({"not": {"anyOf": [{"multipleOf": 3}, {"multipleOf": 0.5}]}}, ["1.2", "11111111111.7"], ["3", "9.0", "2.50"]),
+    ],
+)
+def test_numbers_that_are_no_multiples_have_as_many_digits_as_others(
+    judge: Judge, schema: Any, yes: list[str], no: list[str]
+) -> None:
+    for text in yes:
+        assert judge({"type": "number", **schema}, text.encode()), text
+    for text in no:
+        assert not judge({"type": "number", **schema}, text.encode()), text

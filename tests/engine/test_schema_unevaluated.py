@@ -51,6 +51,7 @@ MEMBERS: list[tuple[Any, list[Any], list[Any]]] = [
     ({"allOf": [{"anyOf": [A, {"oneOf": [B, False]}]}], **CLOSED}, [{"a": 1}, {"b": 1}, {"a": 1, "b": 1}], [{"c": 1}]),
     ({"properties": {"x": {**A, **CLOSED}}, **CLOSED}, [{"x": {"a": 1}}], [{"x": {"b": 1}}, {"y": 1}]),
     ({"not": {**A, **CLOSED}}, [{"b": 1}, {"a": "x"}], [{}, {"a": 1}, 3]),
+    ({"not": {"unevaluatedItems": False, "dependentSchemas": {"a": {"items": True}}}}, [[1]], [[], {}, {"a": 1}]),
     (
         {"not": {"anyOf": [{**A, "required": ["a"]}, {"required": ["b"]}], **CLOSED}},
         [{}, {"a": 1, "b": 1}, {"b": 1}],

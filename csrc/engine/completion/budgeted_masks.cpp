@@ -629,6 +629,7 @@ bool BudgetedMasks::fits(const Need& need) {
 BudgetedMasks::Need BudgetedMasks::bound(const Configuration& at) {
   const uint64_t bytes = completions_.cost(at);
   if (bytes_fit(bytes, budget_)) return {0, bytes};
+  if (!grammar_.is_remaining_least()) return {0, kInfinite};
   return {bytes / std::max<uint64_t>(1, grammar_.vocabulary().longest_token()), kInfinite};
 }
 

@@ -26,6 +26,7 @@ void ParseTable::begin() {
     rule->prepare(*this, lengths_);
     uses_depth_ |= rule->mask_hints().uses_depth();
     remaining_exact_ &= rule->completion_hints().is_remaining_exact();
+    remaining_least_ &= rule->completion_hints().is_remaining_least();
   }
   const auto lock = this->lock();
   slots_.clear();

@@ -55,6 +55,9 @@ class ParseTable {
   /// True if CompletionHints::is_remaining_exact holds for all rules.
   bool is_remaining_exact() const { return remaining_exact_; }
 
+  /// True if CompletionHints::is_remaining_least holds for all rules.
+  bool is_remaining_least() const { return remaining_least_; }
+
   const Row& row(StateId state) const {
     const Row* row = slot(state).row.load(std::memory_order_acquire);
     return row ? *row : build(state);
@@ -171,7 +174,7 @@ class ParseTable {
   Limits limits_;
   Lengths lengths_;
   StateId start_ = kDone;
-  bool uses_depth_ = false, remaining_exact_ = true;
+  bool uses_depth_ = false, remaining_exact_ = true, remaining_least_ = true;
 
   std::shared_ptr<MemoryAccount> account_ = MemoryAccount::current();
   mutable std::recursive_mutex mutex_;  // recursive, because rules that embed configurations call back

@@ -85,6 +85,9 @@ class CompletionHints {
   /// False if a completion may need a few bytes more than `Rule::remaining` says.
   virtual bool is_remaining_exact() const { return true; }
 
+  /// False if a completion may need fewer bytes than `Rule::remaining` says.
+  virtual bool is_remaining_least() const { return true; }
+
   /// Most bytes that `Rule::remaining` may return, over all states and registers. Rules without callees need to count
   /// only the states that some mask has met. Rules with callees have texts that begin with an opening bracket; where
   /// the frame ends with what it calls, the bound is 0.

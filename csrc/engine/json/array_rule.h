@@ -29,6 +29,8 @@ class ArrayRule final : public Rule, private MaskHints, private CompletionHints 
   bool uses_depth() const override { return whitespace_.indents(); }
   WildcardRegion wildcard_region(Local state, Reg reg) override;
   bool is_remaining_exact() const override { return !distinct_ || distinct_->alike(); }
+  /// Items that must differ are measured in one spelling, and places of several kinds each at their longest value.
+  bool is_remaining_least() const override { return !distinct_; }
   uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;
   ByteSet likely_bytes(Local state, Reg reg) override;
   uint64_t max_growth(Local state, Reg reg, const Lengths& lengths) override;

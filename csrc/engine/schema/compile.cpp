@@ -118,8 +118,19 @@ class Compiler {
     return found == std::end(kSuspects) ? "" : *found;
   }
 
+  /// What the report says of a keyword that is narrowed: without that there might be values.
+  std::string narrowing(NodeId node, const std::string& keyword) const {
+    const Place place = document_.place(node);
+    for (const Report::Entry& entry : findings_.report(document_).narrowed) {
+      if (entry.place == place && entry.keyword == keyword) return "; it is narrowed: " + entry.note;
+    }
+    return "";
+  }
+
   std::string reason(ConjunctionId id, const Normaliser::Conflict& at, const std::string& keyword) const {
-    if (!keyword.empty()) return "no value satisfies this keyword together with the others of its schema";
+    if (!keyword.empty()) {
+      return "no value satisfies this keyword together with the others of its schema" + narrowing(at.node, keyword);
+    }
     const std::span<const Literal> literals = conjunctions_[id];
     if (literals.size() == 1) {
       return literals.front().negated ? "every value satisfies this schema, and none may"

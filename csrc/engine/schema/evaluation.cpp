@@ -105,9 +105,9 @@ Parts Evaluation::dependents(NodeId id, const Value& schemas, Parts parts) {
   for (const auto& [name, value] : schemas.members) {
     const NodeId schema = normaliser_.document_.child(id, member_step("dependentSchemas", name), value);
     if (!evaluates(schema)) continue;
-    Cells present, absent;
-    present.objects.push_back({.required = {name}});
-    absent.objects.push_back({.members = {{.named = {{name, normaliser_.nothing()}}}}});
+    const Cells present = only(ObjectCell{.required = {name}});
+    Cells absent = Cells::everything();
+    absent.objects = {{.members = {{.named = {{name, normaliser_.nothing()}}}}}};
     Parts holds = refine(schema, among(present, parts));
     if (mode_ == Mode::exact) parts = among(absent, parts);
     parts = joined(std::move(holds), std::move(parts));

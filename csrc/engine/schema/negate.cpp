@@ -24,6 +24,27 @@ bool requires_member(const Schema& schema, const std::string& name) {
   return list && list->is(Type::array) && std::ranges::any_of(list->items, is_it);
 }
 
+/// The first draft that defines a format. Validators of earlier ones take it for an annotation, which always holds.
+Draft first_draft_with(std::string_view format) {
+  static constexpr std::pair<std::string_view, Draft> kLater[] = {
+      {"uri-reference", Draft::draft6},
+      {"uri-template", Draft::draft6},
+      {"json-pointer", Draft::draft6},
+      {"date", Draft::draft7},
+      {"time", Draft::draft7},
+      {"regex", Draft::draft7},
+      {"idn-email", Draft::draft7},
+      {"idn-hostname", Draft::draft7},
+      {"iri", Draft::draft7},
+      {"iri-reference", Draft::draft7},
+      {"relative-json-pointer", Draft::draft7},
+      {"duration", Draft::draft2019},
+      {"uuid", Draft::draft2019},
+  };
+  const auto later = std::ranges::find(kLater, format, &std::pair<std::string_view, Draft>::first);
+  return later == std::end(kLater) ? Draft::draft4 : later->second;
+}
+
 }  // namespace
 
 Cells Normaliser::negate(NodeId id) {
@@ -132,7 +153,9 @@ void Normaliser::negate_strings(NodeId id, const Schema& schema, Cells& out) {
   }
   const Value* name = string(id, schema, "format");
   if (!name) return;
-  if (const AutomatonPtr format = outer_format(name->text)) {
+  if (document_.dialect(id).draft < first_draft_with(name->text)) {
+    findings_.narrowed(id, "format", "in a negation it always holds: the dialect does not define '" + name->text + "'");
+  } else if (const AutomatonPtr format = outer_format(name->text)) {
     unite(out, only(StringCell{.contents = {outside({"outer format " + name->text, format})}}));
   }
 }

@@ -4,8 +4,10 @@
 #include <cstdlib>
 #include <iterator>
 #include <memory>
+#include <ranges>
 
 #include "engine/automata/formats/formats.h"
+#include "engine/automata/numbers/number_bounds.h"
 #include "engine/automata/shared_automaton.h"
 #include "engine/base/errors.h"
 #include "engine/json/bounded_string_rule.h"
@@ -20,21 +22,21 @@ namespace constrain::schema {
 namespace {
 
 AutomatonPtr numbers(const NumberCell& cell) {
-  // Exponents are excluded with divisibility, which an automaton cannot track through them. If the range has exponents,
-  // requiring multiples of the smallest fraction leaves exactly the plain spellings.
-  const Decimal smallest{.digits = "1", .exponent = -int64_t{cell.range.max_fraction_digits}};
   NumberRange range = cell.range;
   std::vector<Decimal> divisors = cell.not_multiples_of;
   if (cell.fractional) divisors.push_back(Decimal::parse("1"));
   if (range.integer || !range.multiples_of.empty()) {
     range.not_multiples_of = std::exchange(divisors, {});
   } else if (!divisors.empty()) {
-    range.multiples_of = {smallest};
+    // Exponents are excluded with divisibility, which an automaton cannot track through them.
+    const auto scale = [](const Decimal& divisor) { return std::max<int64_t>(-divisor.exponent, 0); };
+    const int64_t most = std::ranges::max(divisors | std::views::transform(scale));
+    range.plain_scale = static_cast<uint32_t>(std::min<int64_t>(most, UINT32_MAX / 2));
   }
   AutomatonPtr language = number_language(range);
   for (const Decimal& divisor : divisors) {
-    NumberRange multiples;
-    multiples.multiples_of = {divisor};
+    NumberRange multiples{.multiples_of = {divisor}};
+    multiples.max_integer_digits = multiples.max_fraction_digits = uint32_t{kMaxPlainDigits};
     language = subtract(language, number_language(multiples));
   }
   for (const Decimal& value : cell.excluded) {

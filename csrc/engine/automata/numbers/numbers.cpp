@@ -46,6 +46,7 @@ class PlainNumber : public PrunedAutomaton {
         stepped_(!range.multiples_of.empty() || !range.not_multiples_of.empty()),
         modulus_(Modulus::common(range.multiples_of, range.integer, range.not_multiples_of)) {
     make_room_for_bounds();
+    limit_digits(stepped_ ? modulus_.scale : range.plain_scale);
   }
 
   bool accepting(State state) override {
@@ -96,12 +97,17 @@ class PlainNumber : public PrunedAutomaton {
       }
     }
     max_integer_ = std::max<uint32_t>(max_integer_, least_integer + 1);
-    if (!stepped_) return;
-    if (!integer_) max_fraction_ = std::max(max_fraction_, modulus_.scale);
-    if (least_integer + modulus_.scale > kMaxWideDigits) {
+    least_integer_ = least_integer;
+    if (stepped_ && !integer_) max_fraction_ = std::max(max_fraction_, modulus_.scale);
+  }
+
+  /// Limits digits to those with which a multiple of a number with `scale` fraction digits is looked for.
+  void limit_digits(std::optional<uint32_t> scale) {
+    if (!scale) return;
+    if (least_integer_ + *scale > kMaxWideDigits) {
       throw ResourceLimit("number_digits", kMaxWideDigits, "while combining multipleOf with bounds");
     }
-    max_integer_ = std::min(max_integer_, kMaxWideDigits - modulus_.scale);
+    max_integer_ = std::min(max_integer_, kMaxWideDigits - *scale);
   }
 
   State raw_start() override { return name({}); }
@@ -244,6 +250,7 @@ class PlainNumber : public PrunedAutomaton {
 
   bool integer_;
   uint32_t max_integer_, max_fraction_, max_digits_with_point_;
+  size_t least_integer_ = 0;                  // integer digits of the least numbers that some side allows
   std::array<std::optional<Side>, 2> sides_;  // conditions for x >= 0 and for x <= 0
   bool stepped_;
   Modulus modulus_;
@@ -266,7 +273,7 @@ bool is_double(const Decimal& value) {
 
 AutomatonPtr number_language(const NumberRange& range) {
   auto plain = std::make_shared<PlainNumber>(range);
-  if (range.integer || !range.multiples_of.empty()) return plain;
+  if (range.integer || !range.multiples_of.empty() || range.plain_scale) return plain;
   return unite({plain, scientific_numbers(range)});
 }
 

@@ -38,6 +38,8 @@ struct NumberRange {
   std::vector<Decimal> not_multiples_of;
   uint32_t max_integer_digits = 30, max_fraction_digits = 30,
            max_exponent = 308;  ///< limits on digits, so that models cannot write digits without end
+  /// Only plain decimals, of no more digits than multiples of a number with this many fraction digits may have.
+  std::optional<uint32_t> plain_scale;
   bool operator==(const NumberRange&) const = default;
 };
 

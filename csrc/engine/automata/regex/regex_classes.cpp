@@ -79,8 +79,9 @@ CharSet ClassReader::dot() const { return pick({~CharSet::single('\n'), ~ecma_li
 
 CharSet ClassReader::line_ends() const { return pick({CharSet::single('\n'), ecma_line_ends()}); }
 
-CharSet ClassReader::fold(const CharSet& set) const {
+CharSet ClassReader::fold(const CharSet& set, bool only_ascii) const {
   const CharSet ascii = {{0, 0x7F}};
+  if (only_ascii) return set | (fold_case(set & ascii, CaseRule::python) & ascii);
   if (classes_ != Classes::inner) {
     return pick({fold_case(set, CaseRule::python), fold_case(set, CaseRule::simple_folding)});
   }

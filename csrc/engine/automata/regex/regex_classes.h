@@ -24,7 +24,9 @@ class ClassReader {
   CharSet escape_class(char32_t letter, bool ascii) const;
   CharSet dot() const;
   CharSet line_ends() const;  ///< where `^` and `$` match with the flag m
-  CharSet fold(const CharSet& set) const;
+  /// The characters that are in the set when case is ignored; that of ASCII letters only with
+  /// `only_ascii`.
+  CharSet fold(const CharSet& set, bool only_ascii) const;
 
   /// True if `$` without the flag m also matches before a final newline.
   bool end_before_newline() const;

@@ -34,7 +34,7 @@ NodeId Parser::parse_escape() {
   if (c >= '1' && c <= '9' && !octal) fail("backreferences are not supported", start);
   if (c == 'k' && !python()) fail("backreferences are not supported", start);
   const ClassItem item = parse_escaped_item(false);
-  return ast_.add_set(folded(item.set));
+  return ast_.add_set(item.folds ? folded(item.set) : item.set);
 }
 
 /// `\b`, `\B`, and in Python `\A`, `\Z` and `\z`.
@@ -54,21 +54,23 @@ std::optional<NodeId> Parser::parse_place_escape(size_t start) {
 
 Parser::ClassItem Parser::parse_escaped_item(bool in_class) {
   if (at_end()) fail("the pattern ends with a backslash", at_ - 1);
-  if (auto set = parse_class_escape()) return {std::move(*set), std::nullopt};
+  if (auto item = parse_class_escape()) return std::move(*item);
   const char32_t c = parse_character_escape(in_class);
   return {CharSet::single(c), c};
 }
 
-/// `\d \w \s`, `\p{..}`, and their complements with capital letters.
-std::optional<CharSet> Parser::parse_class_escape() {
+/// `\d \w \s`, `\p{..}`, and their complements with capital letters. Python looks the first three up without regard to
+/// case.
+std::optional<Parser::ClassItem> Parser::parse_class_escape() {
   const char32_t c = pattern_[at_], lower = c | 32;
   const bool negated = c != lower;
   if (lower != 'd' && lower != 'w' && lower != 's' && lower != 'p') return std::nullopt;
   const size_t start = at_++ - 1;
   const ClassReader reader = negated ? reader_.negated() : reader_;
   CharSet set = lower == 'p' ? parse_property(start) : reader.escape_class(lower, flags_.ascii);
-  if (!negated) return set;
-  return ~(flags_.ignore_case ? reader.fold(set) : set);
+  const bool folds = lower == 'p' || !python();
+  if (!negated) return ClassItem{std::move(set), {}, folds};
+  return ClassItem{~(folds && flags_.ignore_case ? reader.fold(set, flags_.ascii) : set), {}, folds};
 }
 
 /// `{L}`, `{Greek}`, `{sc=Greek}`... after `\p`, or one letter that names a category.

@@ -133,14 +133,19 @@ void Parser::check_possessive(const std::vector<NodeId>& children) {
   for (size_t i = 0; i < children.size(); ++i) {
     const auto found = std::ranges::find(possessive_, children[i], &Possessive::node);
     if (found == possessive_.end()) continue;
-    const Width size = width(ast_, children[i]);
-    if (size.low == size.high && size.high != kUnbounded) continue;
-    const Node& node = ast_[children[i]];
-    const bool of_set = node.kind == Kind::repeat && ast_[node.children[0]].kind == Kind::set;
-    if (!of_set || !follows_apart(children, i + 1, ast_[node.children[0]].set)) {
-      fail("possessive quantifiers and atomic groups work only where they change nothing", found->at);
-    }
+    const Node& atom = ast_[ast_[children[i]].children[0]];
+    if (has_one_length(children[i])) continue;
+    if (atom.kind != Kind::set || !follows_apart(children, i + 1, atom.set)) fail_possessive(found->at);
   }
+}
+
+bool Parser::has_one_length(NodeId node) const {
+  const Width size = width(ast_, node);
+  return size.low == size.high && size.high != kUnbounded;
+}
+
+void Parser::fail_possessive(size_t at) {
+  fail("possessive quantifiers and atomic groups work only where they change nothing", at);
 }
 
 /// True if none of `children` from `next` on can begin with a member of `set`.
@@ -210,8 +215,8 @@ NodeId Parser::parse_group_body(size_t open_at) {
   if (skip(U"<=")) return parse_look(open_at, true, false);
   if (skip(U"<!")) return parse_look(open_at, true, true);
   if (python() && skip(U">")) {
-    const NodeId group = ast_.add_sequence({parse_until_close(open_at), ast_.add_sequence({})});
-    possessive_.push_back({group, open_at});
+    const NodeId group = parse_until_close(open_at);
+    if (!has_one_length(group)) fail_possessive(open_at);
     return group;
   }
   if (skip(U"P<") || skip(U"<")) {

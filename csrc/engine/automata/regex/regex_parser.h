@@ -37,6 +37,7 @@ class Parser {
   struct ClassItem {
     CharSet set;
     std::optional<char32_t> single;
+    bool folds = true;  ///< ignoring case concerns it
   };
 
   struct Possessive {
@@ -54,6 +55,8 @@ class Parser {
   std::optional<Counts> parse_braces();
   std::optional<uint32_t> parse_integer();
   void check_possessive(const std::vector<NodeId>& children);
+  bool has_one_length(NodeId node) const;
+  [[noreturn]] static void fail_possessive(size_t at);
   bool follows_apart(const std::vector<NodeId>& children, size_t next, const CharSet& set) const;
   NodeId parse_atom();
   NodeId parse_group(size_t open_at);
@@ -68,7 +71,7 @@ class Parser {
   NodeId parse_escape();
   std::optional<NodeId> parse_place_escape(size_t start);
   ClassItem parse_escaped_item(bool in_class);
-  std::optional<CharSet> parse_class_escape();
+  std::optional<ClassItem> parse_class_escape();
   CharSet parse_property(size_t start);
   char32_t parse_character_escape(bool in_class);
   char32_t parse_control_escape(size_t start);
@@ -89,7 +92,7 @@ class Parser {
   NodeId add_line_end(size_t at);
   NodeId add_dollar(size_t at);
 
-  CharSet folded(CharSet set) const { return flags_.ignore_case ? reader_.fold(set) : set; }
+  CharSet folded(CharSet set) const { return flags_.ignore_case ? reader_.fold(set, flags_.ascii) : set; }
   bool python() const { return syntax_ == Syntax::python; }
   bool at_end() const { return at_ == pattern_.size(); }
   bool next_is(std::u32string_view text) const { return pattern_.substr(at_).starts_with(text); }
@@ -108,7 +111,7 @@ class Parser {
   bool in_lookbehind_ = false;
   size_t depth_ = 0;
   bool global_flags_ = false;           // the group just read was `(?flags)`
-  std::vector<Possessive> possessive_;  // possessive repeats and atomic groups
+  std::vector<Possessive> possessive_;  // possessive repeats
   Ast ast_;
 };
 

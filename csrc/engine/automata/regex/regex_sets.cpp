@@ -8,15 +8,16 @@ NodeId Parser::parse_set() {
   const bool negated = skip(U"^");
   const ClassReader reader = reader_;
   if (negated) reader_ = reader_.negated();
-  CharSet set = folded(parse_set_items(open_at));
+  CharSet set = parse_set_items(open_at);
   reader_ = reader;
   return ast_.add_set(negated ? ~set : std::move(set));
 }
 
 CharSet Parser::parse_set_items(size_t open_at) {
-  std::vector<CharSet::Range> ranges;
+  std::vector<CharSet::Range> ranges, as_they_are;
   auto add = [&](const ClassItem& item) {
-    ranges.insert(ranges.end(), item.set.ranges().begin(), item.set.ranges().end());
+    std::vector<CharSet::Range>& to = item.folds ? ranges : as_they_are;
+    to.insert(to.end(), item.set.ranges().begin(), item.set.ranges().end());
   };
   bool first = true;
   while (true) {
@@ -44,7 +45,7 @@ CharSet Parser::parse_set_items(size_t open_at) {
     }
   }
   ++at_;
-  return CharSet(std::move(ranges));
+  return folded(CharSet(std::move(ranges))) | CharSet(std::move(as_they_are));
 }
 
 Parser::ClassItem Parser::parse_set_item() {

@@ -76,7 +76,8 @@ State KeyAutomaton::intern() {
     if (at == kDead) continue;
     made.classes.push_back(i);
     if (classes_[i]->automaton().accepting(at) && !made.name) made.key_class = i;
-    made.other_words = std::min(kManyWords, made.other_words + class_words(i, at));
+    made.words.push_back(class_words(i, at));
+    made.other_words = std::min(kManyWords, made.other_words + made.words.back());
   }
   return state;
 }

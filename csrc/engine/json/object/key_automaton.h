@@ -30,7 +30,8 @@ class KeyAutomaton {
     std::optional<uint32_t> name;       ///< name that ends here
     std::optional<uint32_t> key_class;  ///< class of the key that ends here, unless it is a name
     std::vector<uint32_t> classes;      ///< classes with keys that continue from here
-    uint64_t other_words = 0;           ///< number of keys of all classes from here, saturating at kManyWords
+    std::vector<uint64_t> words;        ///< number of keys of each of these from here, saturating at kManyWords
+    uint64_t other_words = 0;           ///< and of all of them
   };
   static constexpr uint64_t kManyWords = KeyLanguage::kManyWords;
 

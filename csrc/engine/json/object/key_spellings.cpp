@@ -24,11 +24,14 @@ uint32_t KeySpellings::intern(State content, uint32_t escape) {
   if (content >= ids_.size()) ids_.resize(content + 1);
   uint32_t& id = ids_[content][escape];
   if (id) return id - 1;
-  KeySpelling made{content, escape, {}};
+  KeySpelling made{content, escape, {}, {}};
   for (uint8_t byte = 0; byte < 0x80 && escape != kPlain; ++byte) {
     if (!may_escape(escape, byte)) continue;
     const State to = keys_->row(content)[byte];
-    if (to != kDead && std::ranges::find(made.after, to) == made.after.end()) made.after.push_back(to);
+    if (to == kDead) continue;
+    const auto known = static_cast<size_t>(std::ranges::find(made.after, to) - made.after.begin());
+    if (known == made.after.size()) made.after.push_back(to), made.escaped.emplace_back();
+    made.escaped[known].add(byte);
   }
   id = static_cast<uint32_t>(spellings_.size()) + 1;
   spellings_.grow() = std::move(made);

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/base/byte_set.h"
 #include "engine/base/stable_vector.h"
 #include "engine/json/object/key_automaton.h"
 #include "engine/json/object/object_keys.h"
@@ -16,7 +17,8 @@ namespace constrain::json {
 struct KeySpelling {
   State content = 0;
   uint32_t escape = 0;
-  std::vector<State> after;  ///< possible contents once the escape is over
+  std::vector<State> after;      ///< possible contents once the escape is over
+  std::vector<ByteSet> escaped;  ///< for each of them, the bytes that the escape may spell
 
   std::span<const State> contents() const { return escape ? std::span(after) : std::span(&content, 1); }
 };

@@ -103,7 +103,7 @@ bool ObjectGuards::end_key(uint32_t label, Reg& reg, Registers& registers) const
       registers.indescribable |= registers.is_temporary(list);
       if (KeyText::equal(UsedKeys::text(list), text)) return false;
     }
-    used = UsedKeys::append(used, text, registers);
+    used = UsedKeys::append(used, text, one, registers);
   }
   reg = registers.make(std::array<uint64_t, 5>{ObjectState::kBegun, base, label, used, 0});
   return true;

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "engine/base/byte_set.h"
 #include "engine/grammar/registers.h"
 
 namespace constrain::json {
@@ -71,10 +72,21 @@ struct KeyText {
     return true;
   }
 
+  /// The first bytes of a text, all of them if it is shorter.
+  static Reg first(Reg text, uint64_t count) {
+    while (length(text) > count) text = rest(text);
+    return text;
+  }
+
   static bool starts_with(Reg text, Reg prefix) {
-    if (length(text) < length(prefix)) return false;
-    while (length(text) > length(prefix)) text = rest(text);
-    return equal(text, prefix);
+    return length(text) >= length(prefix) && equal(first(text, length(prefix)), prefix);
+  }
+
+  /// True if the text begins with `prefix` and one of the bytes.
+  static bool goes_on(Reg text, Reg prefix, const ByteSet& bytes) {
+    const Reg longer = first(text, length(prefix) + 1);
+    if (length(longer) != length(prefix) + 1 || !equal(rest(longer), prefix)) return false;
+    return bytes.has(static_cast<uint8_t>(Registers::words(longer)[kByte]));
   }
 
   static bool spells(Reg text, std::string_view key) {
@@ -93,18 +105,20 @@ struct KeyText {
   }
 };
 
-/// The other keys of an object as a persistent list, last one first.
+/// The other keys of an object, with their classes, as a persistent list, last one first.
 struct UsedKeys {
-  enum : size_t { kRest, kText, kHash, kWords };
+  enum : size_t { kRest, kText, kClass, kHash, kWords };
 
   static uint64_t hash(Reg list) { return list ? Registers::words(list)[kHash] : 0; }
   static Reg rest(Reg list) { return Registers::words(list)[kRest]; }
   static Reg text(Reg list) { return Registers::words(list)[kText]; }
 
-  static Reg append(Reg list, Reg text, Registers& registers) {
-    const uint64_t hash =
-        (UsedKeys::hash(list) ^ KeyText::hash(text) ^ KeyText::length(text)) * 0xD6E8FEB86659FD93ull + 1;
-    return registers.make(std::array<uint64_t, kWords>{list, text, hash ^ hash >> 32});
+  static uint64_t key_class(Reg list) { return Registers::words(list)[kClass]; }
+
+  static Reg append(Reg list, Reg text, uint32_t key_class, Registers& registers) {
+    const uint64_t key = KeyText::hash(text) ^ KeyText::length(text);
+    const uint64_t hash = (UsedKeys::hash(list) ^ key) * 0xD6E8FEB86659FD93ull + key_class + 1;
+    return registers.make(std::array<uint64_t, kWords>{list, text, key_class, hash ^ hash >> 32});
   }
 };
 

@@ -211,16 +211,25 @@ ObjectState::Members ObjectState::with_other(const Members& members) const {
   return after;
 }
 
-bool ObjectState::some_choice_fits(const Members& after, const std::vector<ObjectSpec::Choice>& choices) const {
+/// Keys of a class that are not used, saturating.
+uint64_t ObjectState::class_room(Reg used, uint32_t key_class) const {
+  const uint64_t words = shape_.keys->state(shape_.keys->start()).words[key_class];
+  if (words >= KeyAutomaton::kManyWords) return words;
+  uint64_t taken = 0;
+  for (; used; used = UsedKeys::rest(used)) taken += UsedKeys::key_class(used) == key_class;
+  return words - taken;
+}
+
+bool ObjectState::some_choice_fits(const Members& after, uint32_t label) const {
   if (!shape_.spec.duties) return true;
-  return std::any_of(choices.begin(), choices.end(), [&](const auto& choice) {
+  return std::ranges::any_of(shape_.choices(label), [&](const auto& choice) {
     Members chosen = after;
     chosen.met |= choice.duties;
-    return duties_can_be_met(chosen);
+    return duties_can_be_met(chosen, label);
   });
 }
 
-bool ObjectState::duties_can_be_met(const Members& members) const {
+bool ObjectState::duties_can_be_met(const Members& members, std::optional<uint32_t> latest) const {
   const uint32_t open = shape_.spec.duties & ~static_cast<uint32_t>(members.met);
   if (!open) return true;
   // Fewest optional members for every set of duties; required members cost nothing.
@@ -247,8 +256,12 @@ bool ObjectState::duties_can_be_met(const Members& members) const {
     shape_.needs_only(name, [&](uint32_t needed) { return price += !has(outlook.needed, needed), true; });
     offer(shape_.spec.properties[name].choices, price);
   }
-  for (size_t use = 0; use < std::min<uint64_t>(outlook.others, ObjectSpec::kMaxDuties); ++use) {
-    for (const uint32_t others : shape_.possible_others) offer(shape_.spec.others[others].choices, 1);
+  const auto names = static_cast<uint32_t>(shape_.spec.properties.size());
+  for (uint32_t one = 0; one < shape_.possible_others.size() && outlook.others > 0; ++one) {
+    uint64_t room = class_room(members.used, one);
+    if (latest == names + one && room > 0) --room;
+    for (uint64_t use = 0; use < std::min<uint64_t>(room, ObjectSpec::kMaxDuties); ++use)
+      offer(shape_.choices(names + one), 1);
   }
   return cost[open] != kNever && members.count + outlook.missing + cost[open] <= shape_.spec.max;
 }
@@ -274,14 +287,14 @@ bool ObjectState::may_be_name(const Members& members, const Outlook& outlook, ui
     const uint64_t have = members.count + outlook.others;
     if (have < shape_.spec.min && have + available_from(members, name) < shape_.spec.min) return false;
   }
-  return !shape_.spec.duties || some_choice_fits(with_name(members, name), shape_.spec.properties[name].choices);
+  return !shape_.spec.duties || some_choice_fits(with_name(members, name), name);
 }
 
 bool ObjectState::may_be_other(const Members& members, const Outlook& outlook, uint32_t one) const {
   if (outlook.others == 0 || members.count + 1 + outlook.missing > shape_.spec.max) return false;
   if (shape_.spec.in_order && (outlook.missing > 0 || members.count + outlook.others < shape_.spec.min)) return false;
-  return !shape_.spec.duties ||
-         some_choice_fits(with_other(members), shape_.spec.others[shape_.possible_others[one]].choices);
+  const auto names = static_cast<uint32_t>(shape_.spec.properties.size());
+  return !shape_.spec.duties || some_choice_fits(with_other(members), names + one);
 }
 
 bool ObjectState::viable(std::span<const uint64_t> resolved, Reg text, const KeySpelling& spelling,
@@ -290,14 +303,19 @@ bool ObjectState::viable(std::span<const uint64_t> resolved, Reg text, const Key
   if (is_endless(resolved, spelling)) return true;
   const auto contents = spelling.contents();
   if (registers) consult(*registers);
-  return std::ranges::any_of(
-      contents, [&](State content) { return name_viable(resolved, content) || other_viable(resolved, text, content); });
+  for (size_t after = 0; after < contents.size(); ++after) {
+    if (name_viable(resolved, contents[after]) || other_viable(resolved, text, spelling, after)) return true;
+  }
+  return false;
 }
 
 bool ObjectState::is_endless(std::span<const uint64_t> resolved, const KeySpelling& spelling) const {
   return std::ranges::any_of(spelling.contents(), [&](State content) {
     const auto& key = shape_.keys->state(content);
-    return key.other_words >= KeyAutomaton::kManyWords && class_open(resolved, key);
+    for (size_t i = 0; i < key.classes.size(); ++i) {
+      if (key.words[i] >= KeyAutomaton::kManyWords && is_open(resolved, key.classes[i])) return true;
+    }
+    return false;
   });
 }
 
@@ -306,15 +324,30 @@ bool ObjectState::name_viable(std::span<const uint64_t> resolved, State content)
   return bits::any(open_names(resolved), key.low, key.high);
 }
 
-bool ObjectState::class_open(std::span<const uint64_t> resolved, const KeyAutomaton::KeyState& key) const {
-  const auto open = open_classes(resolved);
-  return std::ranges::any_of(key.classes, [&](uint32_t one) { return open[one / 64] >> (one % 64) & 1; });
+bool ObjectState::is_open(std::span<const uint64_t> resolved, uint32_t key_class) const {
+  return open_classes(resolved)[key_class / 64] >> (key_class % 64) & 1;
 }
 
-bool ObjectState::other_viable(std::span<const uint64_t> resolved, Reg text, State content) const {
-  const auto& key = shape_.keys->state(content);
-  if (!class_open(resolved, key)) return false;
-  return key.other_words >= KeyAutomaton::kManyWords || used_with_prefix(resolved[kUsed], text) < key.other_words;
+/// True if some key of an open class is not used yet that has the content `spelling.contents()[after]` on its way.
+bool ObjectState::other_viable(std::span<const uint64_t> resolved, Reg text, const KeySpelling& spelling,
+                               size_t after) const {
+  const auto& key = shape_.keys->state(spelling.contents()[after]);
+  // The text lacks a character that is being escaped: of the used keys only those count that go on with it.
+  const bool plain = spelling.escape == kPlain;
+  const auto leads_to = [&](Reg used) {
+    return plain ? KeyText::starts_with(used, text) : KeyText::goes_on(used, text, spelling.escaped[after]);
+  };
+  for (size_t i = 0; i < key.classes.size(); ++i) {
+    const uint32_t one = key.classes[i];
+    if (!is_open(resolved, one)) continue;
+    if (key.words[i] >= KeyAutomaton::kManyWords) return true;
+    uint64_t used = 0;
+    for (Reg list = resolved[kUsed]; list; list = UsedKeys::rest(list)) {
+      used += UsedKeys::key_class(list) == one && leads_to(UsedKeys::text(list));
+    }
+    if (used < key.words[i] * (plain ? 1 : static_cast<uint64_t>(spelling.escaped[after].count()))) return true;
+  }
+  return false;
 }
 
 uint64_t ObjectState::used_with_prefix(Reg used, Reg prefix) {

@@ -1,6 +1,7 @@
 // The register of an object frame: members so far, and which may still come.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -101,7 +102,8 @@ class ObjectState {
   bool may_close(const Members& members, uint64_t missing) const;
   bool may_be_name(const Members& members, const Outlook& outlook, uint32_t name) const;
   bool may_be_other(const Members& members, const Outlook& outlook, uint32_t one) const;
-  bool duties_can_be_met(const Members& members) const;
+  /// `latest` is the label of the last member if the list of used keys lacks it.
+  bool duties_can_be_met(const Members& members, std::optional<uint32_t> latest = {}) const;
   Members with_name(const Members& members, uint32_t name) const;
   Members with_other(const Members& members) const;
   /// True if no member is needed after the next one except those that are missing now.
@@ -133,9 +135,10 @@ class ObjectState {
   uint64_t flags(std::span<const uint64_t> resolved) const;
   uint64_t other_room(uint64_t others) const;
   uint64_t available_from(const Members& members, uint64_t from) const;
-  bool some_choice_fits(const Members& after, const std::vector<ObjectSpec::Choice>& choices) const;
-  bool class_open(std::span<const uint64_t> resolved, const KeyAutomaton::KeyState& key) const;
-  bool other_viable(std::span<const uint64_t> resolved, Reg text, State content) const;
+  uint64_t class_room(Reg used, uint32_t key_class) const;
+  bool some_choice_fits(const Members& after, uint32_t label) const;
+  bool other_viable(std::span<const uint64_t> resolved, Reg text, const KeySpelling& spelling, size_t after) const;
+  bool is_open(std::span<const uint64_t> resolved, uint32_t key_class) const;
 
   const ObjectShape& shape_;
   const Rule& rule_;
