@@ -10,9 +10,10 @@ from typing import Protocol
 import torch
 
 from constrain.arguments import check_count, check_type, refused
-from constrain.errors import CacheError
+from constrain.errors import CacheError, ModelError
 from constrain.kernels import KVQuantization, Parts, Unquantized
 from constrain.model.config import ExLlamaV2Config
+from constrain.model.devices import listed_devices
 
 Tensors = list["torch.Tensor | None"]
 Slots = slice | torch.Tensor
@@ -288,8 +289,8 @@ class ExLlamaV2CacheBase(ABC):
     def _device(self, layer: int) -> torch.device:
         if self.fixed_device is not None:
             try:
-                return torch.device(self.fixed_device)
-            except (RuntimeError, TypeError) as error:
+                return listed_devices([torch.device(self.fixed_device)])[0]
+            except (RuntimeError, TypeError, ModelError) as error:
                 raise CacheError(f"fixed_device={self.fixed_device!r} is no device: {error}") from error
         if getattr(self.model, "tp_context", None) is not None:
             raise CacheError("the layers of the model are split over devices: use ExLlamaV2Cache_TP(model, base=...)")

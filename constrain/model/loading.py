@@ -201,7 +201,7 @@ class LoadableModel:
         devices: Sequence[str | torch.device] | None = None,
     ) -> Generator[Any, None, None]:
         """:meth:`load_tp` as a generator, which yields what ``callback_gen(index, total)`` yields."""
-        if self.loaded or not self.modules:
+        if self.loaded:
             raise ModelError("tensor-parallel loading is for a model that has not been loaded; make another one")
         _check_split(gpu_split)
         self.choose_dtype()
@@ -242,7 +242,12 @@ class LoadableModel:
         """Choose ``compute_dtype``; called by the load methods.
 
         That of the config, if it is set, but for float16 where states exceed its range.
+
+        Raises:
+            ModelError: the model has been unloaded.
         """
+        if not self.modules:
+            raise ModelError("the model has been unloaded, and cannot be loaded again; make another one")
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         stored = self._files().dtype(f"{self.config.layout.embedding}.weight")
         chosen = self.config.compute_dtype or default_dtype(device, stored)

@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from constrain.arguments import refused
 from constrain.errors import GenerationError
 from constrain.model.config import ExLlamaV2Config
 from constrain.model.embeddings import IndexedEmbeddings, add_to_layer
+from constrain.model.forward_arguments import check_ids, check_rows
 from constrain.model.forward_context import AttentionMetadata, ForwardContext, chunk_widths, contiguous_attention
 from constrain.model.kv_cache import ExLlamaV2CacheBase
 from constrain.model.loading import LoadableModel
@@ -88,13 +88,17 @@ class ExLlamaV2(LoadableModel):
             with ``preprocess_only``, when aborted, and for no tokens at all.
 
         Raises:
-            ArgumentError: ``input_ids`` are not ids, or ``loras`` not adapters.
+            ArgumentError: ``input_ids`` are not ids, ``loras`` not adapters, or ``cache``, ``input_mask`` or
+                ``position_offsets`` are of the wrong type or for other rows.
             GenerationError: the model is not loaded, the cache is too short, there are too many tokens for one pass
                 and no cache for several, or an id is outside the vocabulary.
         """
-        self._check(input_ids, cache if attention is None else None, last_id_only or preprocess_only, attention is None)
-        if input_ids.shape[1] == 0:
+        check_ids(input_ids)
+        if input_ids.numel() == 0:
             return None
+        if attention is None:
+            check_rows(input_ids.shape[0], cache, input_mask, position_offsets)
+            self._check(input_ids, cache, last_id_only or preprocess_only)
         images = self._images(input_ids, cache, indexed_embeddings) if attention is None else NO_IMAGES
         chunks = [input_ids] if attention is not None else list(self._chunks(input_ids, cache, images))
         logits: list[torch.Tensor] = []
@@ -254,14 +258,8 @@ class ExLlamaV2(LoadableModel):
             return module.forward(x, context)
         return module.forward(x if x.dtype == torch.long else x.to(module.device), context.on(module.device))
 
-    def _check(
-        self, input_ids: torch.Tensor, cache: ExLlamaV2CacheBase | None, few_logits: bool, limited: bool
-    ) -> None:
-        if not isinstance(input_ids, torch.Tensor) or input_ids.dim() != 2 or input_ids.is_floating_point():
-            raise refused("input_ids", input_ids, "ids, int64 of shape (batch, width)")
+    def _check(self, input_ids: torch.Tensor, cache: ExLlamaV2CacheBase | None, few_logits: bool) -> None:
         batch, width = input_ids.shape
-        if not limited:
-            return
         if cache is None:
             if width > self._pass_limit(batch):
                 raise GenerationError(f"{width} tokens without a cache; one pass takes {self._pass_limit(batch)}")

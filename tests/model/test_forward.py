@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from constrain.errors import GenerationError, ModelError
+from constrain.errors import ArgumentError, GenerationError, ModelError
 from constrain.model import EMBEDDING_INDEX, ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Config, ExLlamaV2MMEmbedding
 from constrain.model.forward_context import chunk_widths
 
@@ -136,6 +136,28 @@ def test_what_cannot_be_done_is_said(llama: Any, llama_model: ExLlamaV2, ids: to
     assert few.forward(ids, last_id_only=True).shape == (2, 1, 128)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"input_ids": torch.ones(2, 3, dtype=torch.bool)}, "input_ids must be ids"),
+        ({"cache": 5}, "cache must be a KV cache, not 5"),
+        ({"input_mask": torch.zeros(3, 21)}, r"input_mask must be floats .*, of shape \(2, positions\)"),
+        ({"input_mask": torch.ones(2, 21, dtype=torch.bool)}, "input_mask must be floats to be added to scores"),
+        ({"position_offsets": torch.zeros(3).int()}, r"position_offsets must be whole numbers of shape \(2,\)"),
+        ({"position_offsets": [0, 0]}, "position_offsets must be whole numbers"),
+    ],
+)
+def test_arguments_of_other_types_and_shapes(
+    llama_model: ExLlamaV2, ids: torch.Tensor, arguments: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        llama_model.forward(**{"input_ids": ids, **arguments})
+
+
+def test_no_rows_are_no_work(llama_model: ExLlamaV2, ids: torch.Tensor) -> None:
+    assert llama_model.forward(ids[:0]) is None
+
+
 def test_embeddings_stand_in_for_tokens(llama_model: ExLlamaV2, ids: torch.Tensor) -> None:
     table = llama_model.modules[0].weight[:99]  # type: ignore[attr-defined]
     block = ExLlamaV2MMEmbedding(llama_model, table[ids[0, 3:7]])
@@ -200,8 +222,9 @@ def test_an_unloaded_model_is_empty(llama: Any) -> None:
     assert (model.loaded, model.modules, model.modules_dict) == (False, [], {})
     with pytest.raises(GenerationError, match="not loaded"):
         model.forward(torch.tensor([[1]]))
-    with pytest.raises(ModelError, match="tensor-parallel loading is for a model that has not been loaded"):
-        model.load_tp()
+    for load in (model.load, model.load_tp, lambda: model.load_autosplit(ExLlamaV2Cache(model, lazy=True))):
+        with pytest.raises(ModelError, match="has been unloaded, and cannot be loaded again; make another one"):
+            load()
 
 
 def test_modules_by_name(llama_model: ExLlamaV2) -> None:

@@ -82,6 +82,12 @@ def test_a_cache_holds_something(llama_model: ExLlamaV2, rows: int, length: int)
         ExLlamaV2Cache(llama_model, rows, length)
 
 
+@pytest.mark.parametrize("device", ["xyz", "cuda:99"])
+def test_a_cache_is_on_a_device_that_there_is(llama_model: ExLlamaV2, device: str) -> None:
+    with pytest.raises(CacheError, match=f"fixed_device='{device}' is no device"):
+        ExLlamaV2Cache(llama_model, fixed_device=device)
+
+
 def test_absurd_sizes_take_no_memory(llama_model: ExLlamaV2) -> None:
     with pytest.raises(CacheError, match=r"1 rows of 1000000000000 tokens needs \d+\.\d GiB, more than there is"):
         ExLlamaV2Cache(llama_model, 1, 10**12)
