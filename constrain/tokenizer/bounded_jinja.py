@@ -26,7 +26,13 @@ MAX_SECONDS = 30.0
 
 _MAX_ARGUMENT = 1 << 20
 _MAX_POWER_BITS = 1 << 12
+#: Characters that an element of a list counts as when it is written.
+_ELEMENT = 16
 _CONCATENATE, _LOOP = "concatenated texts", "items of a loop"
+#: Filters and methods that make a text of values that are none, which may hold one list many times over.
+_WRITERS = frozenset(
+    {"center", "format", "indent", "join", "lower", "pprint", "replace", "string", "tojson", "trim", "upper"}
+)
 _REFUSED = frozenset({"format_map", "to_bytes", "translate"})
 
 _ends: ContextVar[float] = ContextVar("ends", default=float("inf"))
@@ -39,7 +45,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
     intercepted_binops = frozenset({"+", "*", "**", "%"})
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
+        super().__init__(finalize=_writable, **options)
         self.filters |= {_CONCATENATE: _concatenated, _LOOP: _timed}
         self.filters = {name: bounded(name, each) for name, each in self.filters.items()}
         del self.globals["lipsum"]
@@ -89,6 +95,7 @@ class _Transformer(NodeTransformer):
 
 
 def _concatenated(parts: list[Any]) -> str:
+    _writable(parts)
     texts = [str(part) for part in parts]
     _check_size(sum(map(len, texts)), "~")
     return "".join(texts)
@@ -141,6 +148,20 @@ def _check_size(size: int, what: str) -> None:
         raise SecurityError(f"{what} makes something larger than a prompt may be")
 
 
+def _writable(value: T) -> T:
+    """Return a value that is to be written as text, after a check of the size of that."""
+    size, left = 0, [value] if isinstance(value, (list, tuple, Mapping)) else []
+    while left:
+        each: Any = left.pop()
+        if isinstance(each, Mapping):
+            left += [*each.keys(), *each.values()]
+        elif isinstance(each, (list, tuple)):
+            left += each
+        size += _ELEMENT + (len(each) if isinstance(each, str) else 0)
+        _check_size(size, "a text of lists")
+    return value
+
+
 def _check_call(name: str, args: tuple[Any, ...], options: Mapping[str, Any]) -> None:
     """Check the arguments of a filter, or of a method of a text or number, which is the first of them."""
     given = [*args[1:], *options.values()]
@@ -148,6 +169,8 @@ def _check_call(name: str, args: tuple[Any, ...], options: Mapping[str, Any]) ->
         raise SecurityError(f"{name} is not supported")
     if any(isinstance(each, int) and each > _MAX_ARGUMENT for each in given):
         raise SecurityError(f"an argument of {name} is larger than {_MAX_ARGUMENT}")
+    if name in _WRITERS:
+        _writable([*args, *options.values()])
     _check_size(_size_of_call(name, args[0], given) if args else 0, name)
 
 
@@ -181,6 +204,7 @@ def _size_of_operation(operator: str, left: Any, right: Any) -> int:
         bits = left.bit_length() * right if isinstance(left, int) and isinstance(right, int) else 0
         return bits * (MAX_TEXT // _MAX_POWER_BITS)
     if operator == "%":
+        _writable(right)
         values = [*right.values()] if isinstance(right, Mapping) else [*right] if isinstance(right, tuple) else [right]
         return _size_of_format(left, values) if isinstance(left, str) else 0
     if operator == "+":

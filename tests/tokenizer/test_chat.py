@@ -128,6 +128,20 @@ def test_errors_of_templates(save_byte_level: Save, load: Load) -> None:
         "{{ ('\n' * 9999999) | indent(999) }}",
         "{{ ('\t' * 9999999).expandtabs(999) }}",
         "{{ [[[1]]] | tojson(indent=999) }}",
+        *(
+            "{% set n = namespace(x=['a']) %}{% for i in range(99) %}{% set n.x = [n.x, n.x] %}{% endfor %}" + written
+            for written in (
+                "{{ n.x }}",
+                "{{ n.x ~ 1 }}",
+                "{{ n.x | string }}",
+                "{{ n.x | tojson }}",
+                "{{ n.x | join }}",
+                "{{ '%s' % n.x }}",
+                "{{ '%s' % [n.x] }}",
+                "{{ '{}'.format(n.x) }}",
+                "{{ {'a': n.x} | upper }}",
+            )
+        ),
         "{{ [1] | slice(10 ** 9) | list }}",
         "{{ 'a'.translate({97: 'b' * 999}) }}",
         "{{ (1).to_bytes(10 ** 9) }}",
