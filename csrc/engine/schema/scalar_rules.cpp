@@ -28,7 +28,10 @@ AutomatonPtr numbers(const NumberCell& cell) {
   if (range.integer || !range.multiples_of.empty()) {
     range.not_multiples_of = std::exchange(divisors, {});
   } else if (!divisors.empty()) {
-    // Exponents are excluded with divisibility, which an automaton cannot track through them.
+    // Exponents are excluded with divisibility, which an automaton cannot track through them; and so are numbers whose
+    // fraction is lost in a double, which validators would take for integers.
+    constexpr uint32_t kDigitsBeforeFraction = 12;
+    range.max_integer_digits = std::min(range.max_integer_digits, kDigitsBeforeFraction);
     const auto scale = [](const Decimal& divisor) { return std::max<int64_t>(-divisor.exponent, 0); };
     const int64_t most = std::ranges::max(divisors | std::views::transform(scale));
     range.plain_scale = static_cast<uint32_t>(std::min<int64_t>(most, UINT32_MAX / 2));
