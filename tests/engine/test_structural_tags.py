@@ -219,6 +219,8 @@ def test_thinking_before_an_answer() -> None:
 
 
 def test_defaults_that_are_written_out_ask_for_nothing() -> None:
+    empty = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": None}
+    check({"type": "qwen_xml_parameter", "json_schema": empty}, [""], ["a"])
     check({"type": "any_text", "excludes": [], "max_tokens": None}, ["abc"], [])
     check({**SCHEMA, "excludes": ["<|text|>"]}, ['{"city": "Rome"}'], ["<|text|>"])
     check({**SCHEMA, "style": "json", "any_order": False, "excludes": []}, ['{"city": "Rome"}'], [])
@@ -228,6 +230,9 @@ def test_defaults_that_are_written_out_ask_for_nothing() -> None:
     ("format", "pointer", "reason"),
     [
         ({"type": "mystery"}, "/format/type", "'mystery' is not one of the known formats"),
+        ({"type": []}, "/format/type", "not one of the known formats"),
+        ({"type": "any_text", "excludes": ["a", "\ud800"]}, "/format/excludes/1", "lone surrogate"),
+        ({"type": "const_string", "value": "\ud800"}, "/format/value", "lone surrogate"),
         ({"type": "any_text", "max_tokens": 3}, "/format/max_tokens", "no property of a text"),
         ({"type": "any_text", "max_chars": -1}, "/format/max_chars", "at least 0"),
         ({"type": "any_text", "min_chars": 1}, "/format/min_chars", "not known"),

@@ -25,9 +25,10 @@ def text(node: Mapping[str, Any], name: str, at: str) -> str:
     """Return a field that is a text.
 
     Raises:
-        StructuralTagError: it is none.
+        StructuralTagError: it is none, or has a lone surrogate.
     """
-    return str(_field(node, name, at, str, "a text"))
+    found = str(_field(node, name, at, str, "a text"))
+    return _encodable(found, f"{at}/{name}")
 
 
 def flag(node: Mapping[str, Any], name: str, at: str, default: bool = False) -> bool:
@@ -76,12 +77,18 @@ def texts(node: Mapping[str, Any], name: str, at: str) -> list[str]:
     """Return a field that is a list of texts that are not empty.
 
     Raises:
-        StructuralTagError: it is none.
+        StructuralTagError: it is none, or a text has a lone surrogate.
     """
     found = _field(node, name, at, list, "a list of texts", [])
     if not all(isinstance(each, str) and each for each in found):
         raise StructuralTagError("must be a list of texts that are not empty", f"{at}/{name}")
-    return list(found)
+    return [_encodable(each, f"{at}/{name}/{i}") for i, each in enumerate(found)]
+
+
+def _encodable(text: str, at: str) -> str:
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise StructuralTagError("has a lone surrogate, which is no character", at)
+    return text
 
 
 def _field(node: Mapping[str, Any], name: str, at: str, kind: type, wanted: str, default: Any = None) -> Any:

@@ -75,7 +75,7 @@ def parameters(schema: Any, style: ParameterStyle, expressions: Expressions, at:
     writer, parts = _Writer(style, expressions), []
     for name, forms in members(schema, at).items():
         part = f"{SPACE} {writer.parameter(name, forms)}"
-        parts.append(part if name in schema.get("required", []) else f"({part})?")
+        parts.append(part if name in (schema.get("required") or []) else f"({part})?")
     return " ".join([*parts, SPACE])
 
 

@@ -137,9 +137,10 @@ def _checked(schema: Any, at: str) -> Mapping[str, Any]:
     for name in ("properties", *DEFINITIONS):
         if not isinstance(schema.get(name, {}), Mapping):
             raise StructuralTagError("must be an object", f"{at}/{name}")
-    if not all(isinstance(name, str) for name in fields.items(schema, "required", at)):
+    required = fields.items(schema, "required", at)
+    if not all(isinstance(name, str) for name in required):
         raise StructuralTagError("must be a list of names", f"{at}/required")
-    if missing := [name for name in schema.get("required", []) if name not in schema.get("properties", {})]:
+    if missing := [name for name in required if name not in schema.get("properties", {})]:
         raise StructuralTagError(f"{missing[0]!r} is required, but not one of the properties", f"{at}/required")
     return schema
 

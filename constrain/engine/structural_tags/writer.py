@@ -61,7 +61,7 @@ class TagWriter:
             raise StructuralTagError("a format is an object", at)
         kind = node.get("type", "tag")
         _refuse_unenforceable(node, at)
-        if kind not in _FORMATS:
+        if not isinstance(kind, str) or kind not in _FORMATS:
             raise StructuralTagError(f"{kind!r} is not one of the known formats: {', '.join(_FORMATS)}", f"{at}/type")
         known, required, write = _FORMATS[kind]
         fields.check_fields(node, at, {"type", *known.split(), *required.split()}, set(required.split()))
