@@ -228,7 +228,9 @@ def test_a_value_that_its_type_refuses_is_a_failure(llm: LLM) -> None:
             return core_schema.no_info_after_validator_function(refuse, core_schema.str_schema(max_length=4))
 
     results = list(llm.extract_many(Moody, PROMPTS[:2]))
-    assert [type(result.error) for result in results] == [ZeroDivisionError] * 2
+    errors = [result.error for result in results]
+    assert [type(error) for error in errors] == [ExtractionError] * 2
+    assert all(error and isinstance(error.__cause__, ZeroDivisionError) for error in errors)
 
 
 def test_threads_get_their_own_answers(llm: LLM, alone: list[str]) -> None:

@@ -13,8 +13,14 @@ import torch
 from constrain.errors import GenerationError
 from constrain.model.config import ExLlamaV2Config
 from constrain.model.embeddings import IndexedEmbeddings, add_to_layer
-from constrain.model.forward_arguments import check_ids, check_rows
-from constrain.model.forward_context import AttentionMetadata, ForwardContext, chunk_widths, contiguous_attention
+from constrain.model.forward_context import (
+    AttentionMetadata,
+    ForwardContext,
+    check_ids,
+    check_rows,
+    chunk_widths,
+    contiguous_attention,
+)
 from constrain.model.kv_cache import ExLlamaV2CacheBase
 from constrain.model.loading import LoadableModel
 from constrain.model.lora import ExLlamaV2Lora
