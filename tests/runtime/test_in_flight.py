@@ -11,7 +11,7 @@ import torch
 from request_kinds import EOS, KINDS, WIDTH, job, request, settings
 
 from constrain import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Tokenizer
-from constrain.errors import DeadEnd, FilterError, NoTokenLeft
+from constrain.errors import DeadEnd, FilterError
 from constrain.filters import ExLlamaV2EngineFilter, ExLlamaV2Filter, ExLlamaV2RegexFilter, combine
 from constrain.generator import ExLlamaV2DynamicGenerator
 from constrain.runtime import Request, Runtime, SamplingParams
@@ -301,9 +301,9 @@ def test_a_filter_that_allows_no_token_of_the_tokenizer(ahead: Make) -> None:
     assert runtime.tokenizer.get_vocab_size() <= 382 < runtime.model.config.padded_vocab_size
     filters = [Beyond(runtime.model, runtime.tokenizer)]
     handle = runtime.submit(asked(runtime, 6, filters=filters))
-    with pytest.raises(NoTokenLeft):
+    with pytest.raises(FilterError, match="Beyond: .* token id 382, outside the"):
         handle.result()
-    assert handle.output.finish is not None and handle.output.finish.reason == "dead_end"
+    assert handle.output.finish is not None and handle.output.finish.reason == "filter_error"
     assert handle.sequence.new_tokens == 0
 
 
