@@ -301,7 +301,7 @@ def test_a_filter_that_allows_no_token_of_the_tokenizer(ahead: Make) -> None:
     assert runtime.tokenizer.get_vocab_size() <= 382 < runtime.model.config.padded_vocab_size
     filters = [Beyond(runtime.model, runtime.tokenizer)]
     handle = runtime.submit(asked(runtime, 6, filters=filters))
-    with pytest.raises(FilterError, match="Beyond: .* token id 382, outside the"):
+    with pytest.raises(FilterError, match=r"Beyond: .* token id 382, outside the"):
         handle.result()
     assert handle.output.finish is not None and handle.output.finish.reason == "filter_error"
     assert handle.sequence.new_tokens == 0
