@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _BUILT_IN = "constrain"
 #: Connections that wait to be accepted, as uvicorn has it.
 _BACKLOG = 2048
-#: Seconds before the end in which requests that are still running are told of it.
+#: Requests that still run this many seconds before the shutdown time-out end with an error.
 _NOTICE = 1
 
 

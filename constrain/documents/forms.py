@@ -1,4 +1,4 @@
-"""Forms of HTML pages: what is filled in, as text."""
+"""The values of form fields in HTML pages, as text."""
 
 from __future__ import annotations
 

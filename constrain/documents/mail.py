@@ -36,7 +36,7 @@ def read_mail(content: bytes, source: str, read_attached: AttachmentReader) -> D
 
     The text has all texts that the e-mail shows, in order; of alternatives, the plain text or else the page. Then come
     attached texts, and what can be read of attached PDF, DOCX and the like, each after a line with its name. Attached
-    messages, such as forwarded ones, follow in the same form as the e-mail itself.
+    messages, such as forwarded ones, follow, written as the e-mail itself is.
 
     The metadata has ``sender``, ``recipients``, ``copies``, ``subject``, ``date`` (ISO 8601, or as it is if it is no
     date), ``attachments``, a list of names, and ``attachments_read``, the names of those that are in the text, as far

@@ -1,4 +1,4 @@
-"""Extractions restated: the record is what their type has made of it, and what is known of values follows them."""
+"""Extractions after validation: the record as its type dumps it, with spans and confidence moved to the new places."""
 
 from __future__ import annotations
 

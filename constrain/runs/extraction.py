@@ -129,7 +129,7 @@ def settings_of(model: LazyModel, target: Target[Any], options: ExtractOptions) 
         if field.name not in _NOT_IN_KEYS and (value := getattr(checked, field.name)) not in (field.default, [])
     }
     if checked.settings is None and not any(getattr(checked, name) for name in _SAMPLING):
-        changed.pop("seed", None)  # the likeliest tokens are the same for each seed
+        changed.pop("seed", None)  # greedy sampling does not depend on the seed
     if model.calibration is not None:
         changed["calibration"] = model.calibration.to_json()
     # The prompt has instructions and examples. It has no chat template, which may tell the date; the model has that.

@@ -24,7 +24,7 @@ class Admission:
         self.active = 0
 
     def enter(self, count: int, param: str = "/n") -> None:
-        """Take the outputs of a request; ``param`` is the JSON pointer to the field that asks for so many.
+        """Take the outputs of a request; ``param`` is the JSON pointer to the field with their number.
 
         Raises:
             APIError: they are too many, now or always.

@@ -22,7 +22,7 @@ def linked(slots: Iterable[Slot], wordings: Sequence[str]) -> tuple[Slot, ...]:
     """Return the slots of one record, with the keys of those that they come after.
 
     Later dates come after the date declared before them, a due date after that of the paper, and an end after its
-    beginning, which is told by the labels of both or by a wording such as ``{a} to {b}``.
+    beginning. The labels of both show that, or a wording such as ``{a} to {b}``.
     """
     slots = tuple(slots)
     done: list[Slot] = []

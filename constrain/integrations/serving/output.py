@@ -71,7 +71,7 @@ class OutputState:
         """Remove the last ``count`` accepted tokens.
 
         Raises:
-            ArgumentError: so many have not been accepted, or the count is negative.
+            ArgumentError: the count is negative, or greater than the number of accepted tokens.
         """
         check_count("count", count, 0, self.num_tokens)
         if not count:
