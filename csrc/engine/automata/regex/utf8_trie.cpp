@@ -74,15 +74,27 @@ void Utf8Forest::add_edges(std::vector<Edge>& edges, Ranges ranges, char32_t bas
 Utf8Forest::Node Utf8Forest::child(Ranges ranges, char32_t base, char32_t least, int bytes_left) {
   const char32_t end = base + (char32_t{1} << (6 * bytes_left));
   if (ranges.empty() || ranges.front().first >= end) return kNone;
-  if (bytes_left == 0) return kDone;
   if (ranges.front().first <= base && ranges.front().last >= end - 1 && least == base) return full_[bytes_left];
   size_t inside = 1;
   while (inside < ranges.size() && ranges[inside].first < end) ++inside;
   std::vector<CharSet::Range> clipped(ranges.begin(), ranges.begin() + inside);
   clipped.front().first = std::max(clipped.front().first, least);
   std::vector<Edge> edges;
-  add_edges(edges, clipped, base, 0x80, 64, bytes_left - 1);
+  if (bytes_left == 1) {
+    add_last_bytes(edges, clipped, base);
+  } else {
+    add_edges(edges, clipped, base, 0x80, 64, bytes_left - 1);
+  }
   return intern(edges);
+}
+
+/// Adds edges for the continuation bytes that end the scalars in `ranges`, of the 64 from `base` on.
+void Utf8Forest::add_last_bytes(std::vector<Edge>& edges, Ranges ranges, char32_t base) {
+  for (const CharSet::Range& range : ranges) {
+    const auto first = static_cast<uint8_t>(0x80 + std::max(range.first, base) - base);
+    const auto last = static_cast<uint8_t>(0x80 + std::min<char32_t>(range.last, base + 63) - base);
+    edges.push_back({first, last, kDone});
+  }
 }
 
 }  // namespace constrain

@@ -32,6 +32,7 @@ class Utf8Forest {
 
   Node child(Ranges ranges, char32_t base, char32_t least, int bytes_left);
   void add_edges(std::vector<Edge>& edges, Ranges ranges, char32_t base, uint8_t first_byte, int count, int bytes_left);
+  void add_last_bytes(std::vector<Edge>& edges, Ranges ranges, char32_t base);
   Node intern(const std::vector<Edge>& edges);
 
   SequenceInterner nodes_;
