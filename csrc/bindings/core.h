@@ -41,7 +41,7 @@ PyGrammar finish(
     std::function<schema::Report()> report = [] { return schema::Report(); });
 
 /// Converts a Python object of JSON types. Throws SchemaError with the place of any other object, and ResourceLimit.
-json::Value to_json(const py::handle& object, const Limits& limits);
+json::Tree to_json(const py::handle& object, const Limits& limits);
 
 /// Collects the options of a schema. `retrieve` returns the documents that it refers to; it and `limits` must outlive
 /// the result.

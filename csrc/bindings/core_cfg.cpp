@@ -19,7 +19,7 @@ struct Builder : cfg::Builder {
 
   cfg::Symbol json_schema(const py::object& schema, const py::object& whitespace, std::string name, cfg::Scope scope) {
     const Deadline deadline(limits.max_seconds);
-    json::Value value = to_json(schema, limits);
+    json::Tree value = to_json(schema, limits);
     const schema::Options options = schema_options(whitespace, false, true, false, true, limits, {}, retrieve);
     const py::gil_scoped_release release;
     const MemoryAccount::Scope accounting(account);

@@ -46,7 +46,7 @@ std::vector<py::tuple> entries(const std::vector<schema::Report::Entry>& list) {
 
 /// Wraps the Python function that returns referenced documents.
 schema::Retrieve retrieve_with(const py::function& retrieve, const Limits& limits) {
-  return [&](const std::string& uri) -> std::optional<json::Value> {
+  return [&](const std::string& uri) -> std::optional<json::Tree> {
     const py::gil_scoped_acquire acquire;
     const py::object found = retrieve(uri);
     if (found.is_none()) return std::nullopt;
@@ -129,7 +129,7 @@ void bind_compilers(py::module_& module) {
          bool in_order, bool plain_integers, bool lenient, bool asserts_formats, const Limits& limits,
          const py::function& retrieve, std::map<std::string, std::string> sources) {
         const Deadline deadline(limits.max_seconds);
-        json::Value value = to_json(schema, limits);
+        json::Tree value = to_json(schema, limits);
         const schema::Options options = schema_options(whitespace, in_order, plain_integers, lenient, asserts_formats,
                                                        limits, std::move(sources), retrieve);
         const py::gil_scoped_release release;

@@ -12,14 +12,15 @@ namespace {
 /// A path from the root to a value, written out only in errors.
 struct Path {
   const Path* parent = nullptr;
-  const std::string* name = nullptr;  ///< of a member
-  size_t index = 0;                   ///< of an item
+  std::string_view name = {};  ///< of a member
+  bool is_member = false;
+  size_t index = 0;  ///< of an item
   size_t depth = 0;
 
   Place place() const {
     if (!parent) return {};
     Place place = parent->place();
-    place.pointer += "/" + (name ? schema::escape_token(*name) : std::to_string(index));
+    place.pointer += "/" + (is_member ? schema::escape_token(name) : std::to_string(index));
     return place;
   }
   [[noreturn]] void invalid(const std::string& reason) const {
@@ -29,7 +30,7 @@ struct Path {
 
 class Converter {
  public:
-  explicit Converter(const Limits& limits) : limits_(limits) {}
+  Converter(const Limits& limits, Arena& memory) : limits_(limits), memory_(memory) {}
 
   json::Value convert(const py::handle& object, const Path& path) {
     using Type = json::Value::Type;
@@ -59,24 +60,32 @@ class Converter {
   }
 
  private:
+  // Subclasses of list may run code that changes any list or dict: no more is read than there is room for.
   void convert_items(const py::sequence& items, const Path& path, json::Value& value) {
-    value.items.reserve(items.size());
-    for (const py::handle& item : items) {
-      value.items.push_back(convert(item, {&path, nullptr, value.items.size(), path.depth + 1}));
+    const size_t size = items.size();
+    auto* converted = memory_.allocate<json::Value>(size);
+    for (size_t i = 0; i < size; ++i) {
+      const py::object item = items[i];
+      new (converted + i) json::Value(convert(item, {.parent = &path, .index = i, .depth = path.depth + 1}));
     }
+    value.items = {converted, size};
   }
 
   void convert_members(const py::dict& members, const Path& path, json::Value& value) {
-    value.members.reserve(members.size());
+    const size_t size = members.size();
+    auto* converted = memory_.allocate<json::Value::Member>(size);
+    size_t count = 0;
     for (const auto& [key, member] : members) {
+      if (count == size) break;
       if (!PyUnicode_Check(key.ptr())) path.invalid("a key is not a string");
-      std::string name = text(key, path);
-      json::Value converted = convert(member, {&path, &name, 0, path.depth + 1});
-      value.members.emplace_back(std::move(name), std::move(converted));
+      const std::string_view name = text(key, path);
+      const Path below{.parent = &path, .name = name, .is_member = true, .depth = path.depth + 1};
+      new (converted + count++) json::Value::Member(name, convert(member, below));
     }
+    value.members = {converted, count};
   }
 
-  std::string text(const py::handle& object, const Path& path) {
+  std::string_view text(const py::handle& object, const Path& path) {
     Py_ssize_t size = 0;
     const char* data = PyUnicode_AsUTF8AndSize(object.ptr(), &size);
     if (!data) {
@@ -84,10 +93,11 @@ class Converter {
       path.invalid("a string holds a lone surrogate, which no UTF-8 text can spell");
     }
     spend(static_cast<uint64_t>(size), path);
-    return {data, static_cast<size_t>(size)};
+    auto* copy = memory_.allocate<char>(static_cast<size_t>(size));
+    return {copy, static_cast<size_t>(std::copy_n(data, size, copy) - copy)};
   }
 
-  std::string number(const py::handle& object, const Path& path) {
+  std::string_view number(const py::handle& object, const Path& path) {
     const bool is_float = PyFloat_Check(object.ptr());
     if (is_float && !std::isfinite(PyFloat_AS_DOUBLE(object.ptr())))
       path.invalid("NaN and infinity are no JSON numbers");
@@ -113,11 +123,16 @@ class Converter {
   }
 
   const Limits& limits_;
+  Arena& memory_;
   uint64_t bytes_ = 0;
 };
 
 }  // namespace
 
-json::Value to_json(const py::handle& object, const Limits& limits) { return Converter(limits).convert(object, {}); }
+json::Tree to_json(const py::handle& object, const Limits& limits) {
+  json::Tree tree;
+  tree.root = Converter(limits, tree.memory).convert(object, {});
+  return tree;
+}
 
 }  // namespace constrain

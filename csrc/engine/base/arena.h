@@ -13,10 +13,12 @@ namespace constrain {
 /// Allocates trivially destructible values; all memory is freed, or reused after `reset`, at once.
 class Arena {
  public:
+  /// Returns memory for `count` values; nullptr for none.
   template <class T>
   T* allocate(size_t count) {
     static_assert(std::is_trivially_destructible_v<T> && alignof(T) <= 8);
     const size_t bytes = (count * sizeof(T) + 7) & ~size_t{7};
+    if (bytes == 0) return nullptr;
     if (bytes > size_ - used_) grow(bytes);
     void* result = blocks_[current_].get() + used_;
     used_ += bytes;

@@ -426,7 +426,7 @@ class Compiler {
 
 }  // namespace
 
-Coverage compile(json::Value schema, const Options& options, Grammar& grammar) {
+Coverage compile(json::Tree schema, const Options& options, Grammar& grammar) {
   const auto document = std::make_shared<Document>(std::move(schema), options.retrieve, options.formats);
   Findings findings = Compiler(*document, options, grammar).run();
   document->close();
@@ -441,7 +441,7 @@ ByteSet first_bytes() {
 
 SchemaError conflict(const json::Value& schema, const Options& options) {
   Grammar grammar;
-  Document document(schema, options.retrieve, options.formats);
+  Document document({.root = schema}, options.retrieve, options.formats);
   return Compiler(document, options, grammar).conflict();
 }
 

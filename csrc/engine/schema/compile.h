@@ -30,7 +30,7 @@ struct Options {
 
 /// Adds the rules of a schema, including the root, to a grammar: its JSON documents in the spellings that the options
 /// allow. Throws SchemaError and ResourceLimit, possibly after adding some rules.
-Coverage compile(json::Value schema, const Options& options, Grammar& grammar);
+Coverage compile(json::Tree schema, const Options& options, Grammar& grammar);
 
 /// First bytes of JSON documents.
 ByteSet first_bytes();

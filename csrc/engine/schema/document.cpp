@@ -43,15 +43,15 @@ std::string quoted(std::string_view text) { return "'" + std::string(text) + "'"
 
 }  // namespace
 
-Document::Document(Value schema, Retrieve retrieve, Formats formats)
+Document::Document(json::Tree schema, Retrieve retrieve, Formats formats)
     : retrieve_(std::move(retrieve)), formats_(formats) {
   static const Value kFalse{.type = Value::Type::boolean};
   nodes_.push_back({.value = &kFalse});
   static const Scope kNoAnchors;
   scopes_.push_back(&kNoAnchors);
   intern(Scope());
-  values_.push_back(std::move(schema));
-  load(values_.back(), "", standard_dialect(Draft::draft2020, formats));
+  trees_.push_back(std::move(schema));
+  load(trees_.back().root, "", standard_dialect(Draft::draft2020, formats));
 }
 
 NodeId Document::root() { return in_scope(resources_.front().root, enter(kEmptyScope, 0)); }
@@ -188,7 +188,7 @@ Dialect Document::dialect_of(NodeId root, Dialect inherited) {
   }
   if (const auto draft = draft_of(schema->text)) return standard_dialect(*draft, formats_);
   const auto metaschema = retrieve_(join_uri("", schema->text));
-  const Value* meta = metaschema ? find_string(*metaschema, "$schema") : nullptr;
+  const Value* meta = metaschema ? find_string(metaschema->root, "$schema") : nullptr;
   const auto draft = meta ? draft_of(meta->text) : std::nullopt;
   if (!draft) {
     throw SchemaError(SchemaError::Kind::unsupported, place(root), "$schema",
@@ -196,7 +196,7 @@ Dialect Document::dialect_of(NodeId root, Dialect inherited) {
                           " is neither draft 4, 6, 7, 2019-09 or 2020-12 nor a metaschema of the registry; without "
                           "`$schema` a schema is read as 2020-12");
   }
-  const Value* vocabularies = metaschema->find("$vocabulary");
+  const Value* vocabularies = metaschema->root.find("$vocabulary");
   if (!vocabularies) return standard_dialect(*draft, formats_);
   return {.draft = *draft, .groups = groups_of(*vocabularies, formats_)};
 }
@@ -214,7 +214,7 @@ void Document::index(NodeId from, std::vector<Below>& path, const Value& value) 
   for (const auto& [name, member] : value.members) {
     const Keyword* keyword = find_keyword(name);
     if (!keyword || keyword->holds == Holds::value) continue;
-    const auto enter = [&](const std::string* key, size_t position, const Value& schema) {
+    const auto enter = [&](const std::string_view* key, size_t position, const Value& schema) {
       rest->push_back({{keyword->name, key, position}, &schema});
       index(from, *rest, schema);
       rest->pop_back();
@@ -233,7 +233,7 @@ void Document::add_anchors(NodeId id) {
   Resource& resource = resources_[nodes_[id].resource];
   const Draft draft = resource.dialect.draft;
   const auto add = [&](std::map<std::string, NodeId>& anchors, const Value* name) {
-    if (name) anchors.try_emplace(name->text, id);
+    if (name) anchors.try_emplace(std::string(name->text), id);
   };
   if (const std::string_view own = id_of(value, resource.dialect); own.starts_with('#')) {
     resource.anchors.try_emplace(std::string(own.substr(1)), id);
@@ -260,17 +260,18 @@ std::vector<NodeId> Document::references(NodeId from, const Schema& schema) {
     }
     return value ? &value->text : nullptr;
   };
-  if (const std::string* reference = text("$ref")) {
+  if (const std::string_view* reference = text("$ref")) {
     const NodeId target = resolve(from, "$ref", *reference);
     found.push_back(in_scope(target, enter(nodes_[from].scope, nodes_[target].resource)));
   }
   for (const char* keyword : {"$dynamicRef", "$recursiveRef"}) {
-    if (const std::string* reference = text(keyword)) found.push_back(resolve_dynamically(from, keyword, *reference));
+    if (const std::string_view* reference = text(keyword))
+      found.push_back(resolve_dynamically(from, keyword, *reference));
   }
   return found;
 }
 
-NodeId Document::resolve_dynamically(NodeId from, const char* keyword, const std::string& reference) {
+NodeId Document::resolve_dynamically(NodeId from, const char* keyword, std::string_view reference) {
   NodeId target = resolve(from, keyword, reference);
   const auto& anchors = resources_[nodes_[target].resource].dynamic_anchors;
   const std::string name = percent_decode(fragment_of(reference));
@@ -281,7 +282,7 @@ NodeId Document::resolve_dynamically(NodeId from, const char* keyword, const std
   return in_scope(target, enter(nodes_[from].scope, nodes_[target].resource));
 }
 
-NodeId Document::resolve(NodeId from, const char* keyword, const std::string& reference) {
+NodeId Document::resolve(NodeId from, const char* keyword, std::string_view reference) {
   const uint32_t resource = find_resource(from, keyword, reference);
   const std::string fragment = percent_decode(fragment_of(reference));
   const NodeId root = resources_[resource].root;
@@ -292,7 +293,7 @@ NodeId Document::resolve(NodeId from, const char* keyword, const std::string& re
   throw SchemaError(SchemaError::Kind::invalid, place(from), keyword, "there is no anchor " + quoted(fragment));
 }
 
-uint32_t Document::find_resource(NodeId from, const char* keyword, const std::string& reference) {
+uint32_t Document::find_resource(NodeId from, const char* keyword, std::string_view reference) {
   const uint32_t here = nodes_[from].resource;
   if (reference.starts_with('#') || reference.empty()) return here;
   const std::string uri = join_uri(resources_[here].uri, reference);
@@ -302,8 +303,8 @@ uint32_t Document::find_resource(NodeId from, const char* keyword, const std::st
     throw SchemaError(SchemaError::Kind::unsupported, place(from), keyword,
                       "the document " + quoted(uri) + " is neither part of this schema nor in the registry");
   }
-  values_.push_back(std::move(*document));
-  return load(values_.back(), uri, resources_[here].dialect);
+  trees_.push_back(std::move(*document));
+  return load(trees_.back().root, uri, resources_[here].dialect);
 }
 
 NodeId Document::follow(NodeId at, std::string_view pointer, const char* keyword, NodeId origin) {
@@ -318,7 +319,7 @@ NodeId Document::follow(NodeId at, std::string_view pointer, const char* keyword
     const Value& value = *here;
     const bool is_index = !token.empty() && token.size() < 10 && std::ranges::all_of(token, is_digit);
     const size_t index = is_index && value.is(Value::Type::array) ? std::stoul(token) : value.items.size();
-    const auto member = std::ranges::find(value.members, token, &Value::Member::first);
+    const auto member = std::ranges::find(value.members, std::string_view(token), &Value::Member::first);
     const bool is_item = index < value.items.size();
     if (!is_item && member == value.members.end()) {
       throw SchemaError(SchemaError::Kind::invalid, place(origin), keyword,

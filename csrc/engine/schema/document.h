@@ -46,17 +46,17 @@ struct Node {
 };
 
 /// Retrieves a document that a reference names; nothing if there is none.
-using Retrieve = std::function<std::optional<json::Value>(const std::string& uri)>;
+using Retrieve = std::function<std::optional<json::Tree>(const std::string& uri)>;
 
 /// A schema with the documents it refers to. Nodes are created on demand, one for each schema and dynamic scope. Throws
 /// SchemaError.
 class Document {
  public:
   /// `retrieve` is called until `close`.
-  Document(json::Value schema, Retrieve retrieve, Formats formats);
+  Document(json::Tree schema, Retrieve retrieve, Formats formats);
   void close() { retrieve_ = nullptr; }
 
-  const json::Value& schema() const { return values_.front(); }
+  const json::Value& schema() const { return trees_.front().root; }
   NodeId root();
   const Node& operator[](NodeId id) const { return nodes_[id]; }
   const Dialect& dialect(NodeId id) const { return resources_[nodes_[id].resource].dialect; }
@@ -111,14 +111,14 @@ class Document {
   void index(NodeId from, std::vector<Below>& path, const json::Value& value);
   void add_anchors(NodeId id);
 
-  NodeId resolve(NodeId from, const char* keyword, const std::string& reference);
-  NodeId resolve_dynamically(NodeId from, const char* keyword, const std::string& reference);
-  uint32_t find_resource(NodeId from, const char* keyword, const std::string& reference);
+  NodeId resolve(NodeId from, const char* keyword, std::string_view reference);
+  NodeId resolve_dynamically(NodeId from, const char* keyword, std::string_view reference);
+  uint32_t find_resource(NodeId from, const char* keyword, std::string_view reference);
   NodeId follow(NodeId at, std::string_view pointer, const char* keyword, NodeId origin);
 
   Retrieve retrieve_;
   Formats formats_;
-  std::deque<json::Value> values_;  // the schema, and what was retrieved
+  std::deque<json::Tree> trees_;  // the schema, and what was retrieved
   std::deque<Node> nodes_;
   // The tables have many small entries, which are freed together; those of most schemas need no memory of their own.
   std::array<std::byte, 4096> room_;

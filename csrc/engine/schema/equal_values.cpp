@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
-#include <string>
+#include <string_view>
 
 namespace constrain::schema {
 
@@ -15,7 +15,7 @@ uint64_t mixed(uint64_t hash, uint64_t next) {
   return hash ^ hash >> 32;
 }
 
-uint64_t hash_of(const std::string& text) {
+uint64_t hash_of(std::string_view text) {
   uint64_t hash = text.size();
   for (size_t at = 0; at < text.size(); at += sizeof(uint64_t)) {
     uint64_t word = 0;
@@ -25,7 +25,7 @@ uint64_t hash_of(const std::string& text) {
   return hash;
 }
 
-bool is_identifier(const std::string& key, const Value& value) {
+bool is_identifier(std::string_view key, const Value& value) {
   if (!key.starts_with('$') && key != "id") return false;
   const bool names = key == "$id" || key == "id" || key == "$anchor" || key == "$dynamicAnchor";
   return (names && value.is(Value::Type::string)) || key == "$recursiveAnchor";
@@ -37,7 +37,7 @@ struct Role {
   bool annotation = false;  ///< a schema accepts the same documents without it, with the same report
 };
 
-Role role_of(const std::string& key, Holds container) {
+Role role_of(std::string_view key, Holds container) {
   if (container != Holds::schema) return {container == Holds::value ? Holds::value : Holds::schema};
   const Keyword* keyword = find_keyword(key);
   if (!keyword) return {Holds::value};
@@ -70,7 +70,7 @@ bool are_equal(const Value& one, const Value& other, Holds holds) {
 
 }  // namespace
 
-Holds holds_below(Holds container, const std::string* key) {
+Holds holds_below(Holds container, const std::string_view* key) {
   return key ? role_of(*key, container).holds : items_of(container);
 }
 

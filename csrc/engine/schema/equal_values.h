@@ -13,7 +13,7 @@
 namespace constrain::schema {
 
 /// What a member is, or an item if there is no key, by what its container holds.
-Holds holds_below(Holds container, const std::string* key);
+Holds holds_below(Holds container, const std::string_view* key);
 
 /// Finds equal values, so that a schema that occurs several times is read once. Annotations of schemas do not count.
 class EqualValues {

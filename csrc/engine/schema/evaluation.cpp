@@ -105,9 +105,9 @@ Parts Evaluation::dependents(NodeId id, const Value& schemas, Parts parts) {
   for (const auto& [name, value] : schemas.members) {
     const NodeId schema = normaliser_.document_.child(id, member_step("dependentSchemas", name), value);
     if (!evaluates(schema)) continue;
-    const Cells present = only(ObjectCell{.required = {name}});
+    const Cells present = only(ObjectCell{.required = {std::string(name)}});
     Cells absent = Cells::everything();
-    absent.objects = {{.members = {{.named = {{name, normaliser_.nothing()}}}}}};
+    absent.objects = {{.members = {{.named = {{std::string(name), normaliser_.nothing()}}}}}};
     Parts holds = refine(schema, among(present, parts));
     if (mode_ == Mode::exact) parts = among(absent, parts);
     parts = joined(std::move(holds), std::move(parts));
@@ -173,7 +173,7 @@ void Evaluation::add_members(NodeId id, const Schema& schema, Parts& parts) {
   for (Evaluated& part : parts) {
     if (schema.find("additionalProperties")) part.all = true;
     if (properties) {
-      for (const auto& [name, unused] : properties->members) part.names.insert(name);
+      for (const auto& [name, unused] : properties->members) part.names.emplace(name);
     }
     if (!patterns) continue;
     for (const auto& [text, unused] : patterns->members) {

@@ -50,7 +50,7 @@ Cells Normaliser::of_types(NodeId id, const Schema& schema) {
     } else if (name.text == "object") {
       cells.objects.resize(1);
     } else {
-      invalid(id, "type", "there is no type '" + name.text + "'");
+      invalid(id, "type", "there is no type '" + std::string(name.text) + "'");
     }
   };
   if (type->is(Type::string)) add(*type);
@@ -118,12 +118,12 @@ void Normaliser::read_strings(NodeId id, const Schema& schema, StringCell& cell)
   }
   if (const Value* name = string(id, schema, "format")) {
     if (const auto format = find_format(name->text)) {
-      cell.contents.push_back({"format " + name->text, format->inner});
+      cell.contents.push_back({"format " + std::string(name->text), format->inner});
       if (!format->exact) findings_.narrowed(id, "format", "not all texts of the standard");
     } else {
       const std::string_view similar = similar_format(name->text);
       findings_.ignored(id, "format",
-                        "'" + name->text + "' is no standard format: an annotation" +
+                        "'" + std::string(name->text) + "' is no standard format: an annotation" +
                             (similar.empty() ? "" : "; did you mean '" + std::string(similar) + "'?"));
     }
   }
@@ -144,41 +144,41 @@ Content Normaliser::verbatim(NodeId id, const Value& value) {
     invalid(id, "x-verbatim", "an object is needed that names a 'source', and may say true or false of 'whole_words'");
   }
   const bool whole = words && words->boolean;
-  const std::string content = (whole ? "words of " : "verbatim ") + name->text;
+  const std::string source(name->text);
+  const std::string content = (whole ? "words of " : "verbatim ") + source;
   const auto [entry, added] = verbatim_.try_emplace(content);
   if (!added) return entry->second;
-  const auto text = sources_.find(name->text);
+  const auto text = sources_.find(source);
   if (text == sources_.end()) {
     verbatim_.erase(entry);
     invalid(id, "x-verbatim",
-            "there is no source '" + name->text + "'; give its text in `sources`, or extract from a document");
+            "there is no source '" + source + "'; give its text in `sources`, or extract from a document");
   }
   json::check_source_size(text->second);
   if (whole) return entry->second = {content, json::whole_words_of(text->second)};
-  auto source = std::make_shared<const json::SourceText>(text->second);
-  return entry->second = {content, json::strings_of(source), source};
+  auto strings = std::make_shared<const json::SourceText>(text->second);
+  return entry->second = {content, json::strings_of(strings), strings};
 }
 
-std::optional<Content> Normaliser::pattern(NodeId id, const char* keyword, const std::string& pattern,
-                                           Classes classes) {
+std::optional<Content> Normaliser::pattern(NodeId id, const char* keyword, std::string_view pattern, Classes classes) {
   if (readings_differ(pattern)) findings_.narrowed(id, keyword, kAgreedTexts);
   try {
     const RegexOptions options{.dialect = constrain::Dialect::ecma, .classes = classes, .search = true};
-    return Content{(classes == Classes::outer ? "outer pattern " : "pattern ") + pattern,
+    return Content{(classes == Classes::outer ? "outer pattern " : "pattern ") + std::string(pattern),
                    compile_regex(pattern, options)};
   } catch (const RegexError& error) {
-    const std::string reason =
-        "the regular expression '" + pattern + "', at offset " + std::to_string(error.offset) + ": " + error.what();
+    const std::string reason = "the regular expression '" + std::string(pattern) + "', at offset " +
+                               std::to_string(error.offset) + ": " + error.what();
     leave_out(id, keyword, reason);
     return std::nullopt;
   }
 }
 
-std::optional<Content> Normaliser::doubtful_keys(NodeId id, const std::string& text, const Content& keys) {
+std::optional<Content> Normaliser::doubtful_keys(NodeId id, std::string_view text, const Content& keys) {
   const Content outer = *pattern(id, "patternProperties", text, Classes::outer);
   AutomatonPtr language = subtract(outer.language, keys.language);
   if (is_empty(*language)) return std::nullopt;
-  return Content{"doubtful " + text, std::move(language)};
+  return Content{"doubtful " + std::string(text), std::move(language)};
 }
 
 ConjunctionId Normaliser::subschema(NodeId id, const Step& step, const Value& schema, bool negated) {
@@ -248,8 +248,7 @@ void Normaliser::read_objects(NodeId id, const Schema& schema, ObjectCell& cell)
       members.named.emplace_back(name, subschema(id, member_step("properties", name), value));
     }
   }
-  static const std::vector<Value::Member> kNone;
-  for (const auto& [text, value] : patterns ? patterns->members : kNone) {
+  for (const auto& [text, value] : patterns ? patterns->members : json::List<Value::Member>()) {
     if (auto keys = pattern(id, "patternProperties", text, Classes::inner)) {
       auto doubtful = doubtful_keys(id, text, *keys);
       members.patterns.push_back(
@@ -272,7 +271,7 @@ void Normaliser::read_objects(NodeId id, const Schema& schema, ObjectCell& cell)
     for (const Value& name : required->items) {
       if (!name.is(Type::string)) invalid(id, "required", "a list of names is needed");
       if (std::find(cell.required.begin(), cell.required.end(), name.text) == cell.required.end()) {
-        cell.required.push_back(name.text);
+        cell.required.emplace_back(name.text);
       }
     }
   } else if (required && !(required->is(Type::boolean))) {  // draft-03: a flag
@@ -296,9 +295,9 @@ void Normaliser::read_dependencies(NodeId id, const Schema& schema, Cells& cells
       }
       // Either the name is absent, or the schema holds.
       Cells absent = Cells::everything();
-      absent.objects.front().members.push_back({.named = {{name, nothing()}}});
+      absent.objects.front().members.push_back({.named = {{std::string(name), nothing()}}});
       Cells present = literal({document_.child(id, member_step(keyword, name), needs)});
-      for (ObjectCell& cell : present.objects) cell.required.push_back(name);
+      for (ObjectCell& cell : present.objects) cell.required.emplace_back(name);
       absent.objects.insert(absent.objects.end(), present.objects.begin(), present.objects.end());
       cells = meet(cells, absent);
     }

@@ -18,7 +18,7 @@ bool discriminates(const json::Value& property) {
   return property.find("const") || (values && values->items.size() == 1);
 }
 
-bool requires_member(const Schema& schema, const std::string& name) {
+bool requires_member(const Schema& schema, std::string_view name) {
   const json::Value* list = schema.find("required");
   const auto is_it = [&](const json::Value& item) { return item.is(Type::string) && item.text == name; };
   return list && list->is(Type::array) && std::ranges::any_of(list->items, is_it);
@@ -74,7 +74,7 @@ Cells Normaliser::negate(NodeId id) {
     for (size_t i = 0; i < list->items.size(); ++i) {
       const Value& item = list->items[i];
       if (item.is(Type::string)) {
-        words.push_back(item.text);
+        words.emplace_back(item.text);
       } else {
         none = meet(none, other_than(document_.constant(id, item_step("enum", i), item), item));
       }
@@ -154,9 +154,10 @@ void Normaliser::negate_strings(NodeId id, const Schema& schema, Cells& out) {
   const Value* name = string(id, schema, "format");
   if (!name) return;
   if (document_.dialect(id).draft < first_draft_with(name->text)) {
-    findings_.narrowed(id, "format", "in a negation it always holds: the dialect does not define '" + name->text + "'");
+    findings_.narrowed(id, "format",
+                       "in a negation it always holds: the dialect does not define '" + std::string(name->text) + "'");
   } else if (const AutomatonPtr format = outer_format(name->text)) {
-    unite(out, only(StringCell{.contents = {outside({"outer format " + name->text, format})}}));
+    unite(out, only(StringCell{.contents = {outside({"outer format " + std::string(name->text), format})}}));
   }
 }
 
@@ -198,12 +199,12 @@ void Normaliser::negate_arrays(NodeId id, const Schema& schema, Cells& out) {
 }
 
 /// A required member that is missing, and one whose value is wrong, are one alternative.
-void Normaliser::negate_property(NodeId id, const Schema& schema, const std::string& name, const Value& value,
+void Normaliser::negate_property(NodeId id, const Schema& schema, const std::string_view& name, const Value& value,
                                  Cells& out) {
   const bool required = requires_member(schema, name);
   const ConjunctionId wrong = subschema(id, member_step("properties", name), value, true);
-  ObjectCell cell{.members = {{.named = {{name, wrong}}}}};
-  if (!required) cell.required = {name};
+  ObjectCell cell{.members = {{.named = {{std::string(name), wrong}}}}};
+  if (!required) cell.required.emplace_back(name);
   if (required || wrong != nothing()) unite(out, only(std::move(cell)));
 }
 
@@ -271,14 +272,15 @@ void Normaliser::negate_dependencies(NodeId id, const Schema& schema, Cells& out
     for (const auto& [name, needs] : dependencies->members) {
       if (needs.is(Type::array) || needs.is(Type::string)) {
         const auto lacks = [&](const Value& other) {
-          unite(out, only(ObjectCell{.members = {{.named = {{other.text, nothing()}}}}, .required = {name}}));
+          unite(out, only(ObjectCell{.members = {{.named = {{std::string(other.text), nothing()}}}},
+                                     .required = {std::string(name)}}));
         };
         if (needs.is(Type::string)) lacks(needs);
         for (const Value& other : needs.items) lacks(other);
         continue;
       }
       Cells present;
-      present.objects.push_back({.required = {name}});
+      present.objects.push_back({.required = {std::string(name)}});
       unite(out, satisfying(present, {document_.child(id, member_step(keyword, name), needs), true}));
     }
   }
@@ -305,7 +307,7 @@ Cells Normaliser::other_than(NodeId id, const Value& value) {
       out.numbers = {{.excluded = {Decimal::parse(value.text)}}};
       return out;
     case Type::string:
-      return other_strings({value.text});
+      return other_strings({std::string(value.text)});
     case Type::array: {
       const uint64_t length = value.items.size();
       out.arrays.clear();
@@ -323,10 +325,10 @@ Cells Normaliser::other_than(NodeId id, const Value& value) {
       Members same;
       std::vector<std::string> names;
       for (const auto& [name, member] : value.members) {
-        out.objects.push_back({.members = {{.named = {{name, nothing()}}}}});
+        out.objects.push_back({.members = {{.named = {{std::string(name), nothing()}}}}});
         const ConjunctionId other = conjunctions_.single({document_.constant(id, {.name = &name}, member), true});
-        out.objects.push_back({.members = {{.named = {{name, other}}}}, .required = {name}});
-        names.push_back(name);
+        out.objects.push_back({.members = {{.named = {{std::string(name), other}}}}, .required = {std::string(name)}});
+        names.emplace_back(name);
       }
       out.objects.push_back({.min = value.members.size() + 1});
       return out;

@@ -98,7 +98,7 @@ class Normaliser {
   void negate_strings(NodeId id, const Schema& schema, Cells& out);
   void negate_arrays(NodeId id, const Schema& schema, Cells& out);
   void negate_objects(NodeId id, const Schema& schema, Cells& out);
-  void negate_property(NodeId id, const Schema& schema, const std::string& name, const Value& value, Cells& out);
+  void negate_property(NodeId id, const Schema& schema, const std::string_view& name, const Value& value, Cells& out);
   /// Separates the violations of a schema's discriminators from its other violations, which then assume that these
   /// hold: not (A and B) is not A, or A and not B. A cell thus excludes all branches of a union but one.
   void discriminate(NodeId id, const Schema& schema, Cells& out);
@@ -121,8 +121,8 @@ class Normaliser {
     return document_.child(id, item_step(keyword, index), list.items[index]);
   }
   /// Compiles a pattern; nothing if that fails and the keyword may be left out.
-  std::optional<Content> pattern(NodeId id, const char* keyword, const std::string& pattern, Classes classes);
-  std::optional<Content> doubtful_keys(NodeId id, const std::string& text, const Content& keys);
+  std::optional<Content> pattern(NodeId id, const char* keyword, std::string_view pattern, Classes classes);
+  std::optional<Content> doubtful_keys(NodeId id, std::string_view text, const Content& keys);
   Content verbatim(NodeId id, const Value& value);
   std::optional<uint64_t> count(NodeId id, const Schema& schema, const char* keyword);
   const Value* number(NodeId id, const Schema& schema, const char* keyword);

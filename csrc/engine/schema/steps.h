@@ -28,8 +28,8 @@ struct Step {
   static constexpr size_t kNoIndex = SIZE_MAX;
 
   std::string_view keyword = {};
-  const std::string* name = nullptr;  ///< of a member
-  size_t index = kNoIndex;            ///< of an item
+  const std::string_view* name = nullptr;  ///< of a member
+  size_t index = kNoIndex;                 ///< of an item
 
   /// The reference tokens, each with its slash.
   std::string text() const {
@@ -44,7 +44,7 @@ struct Step {
 inline Step item_step(std::string_view keyword, size_t index) { return {.keyword = keyword, .index = index}; }
 
 /// `name` must outlive the step.
-inline Step member_step(std::string_view keyword, const std::string& name) {
+inline Step member_step(std::string_view keyword, const std::string_view& name) {
   return {.keyword = keyword, .name = &name};
 }
 

@@ -36,7 +36,7 @@ Cells Normaliser::values(NodeId id, const char* keyword, const Value& list) {
     if (item.is(Type::number)) {
       numbers.values->push_back(Decimal::parse(item.text));
     } else if (item.is(Type::string)) {
-      strings.words->insert(item.text);
+      strings.words->emplace(item.text);
     } else {
       unite(any, value(document_.constant(id, item_step(keyword, i), item), item));
     }
@@ -61,7 +61,7 @@ Cells Normaliser::value(NodeId id, const Value& value) {
           {.range = {.max_digits_with_point = digits_with_point()}, .values = std::vector{Decimal::parse(value.text)}});
       break;
     case Type::string:
-      cells.strings.push_back({.words = std::set{value.text}});
+      cells.strings.push_back({.words = std::set{std::string(value.text)}});
       break;
     case Type::array: {
       ArrayCell cell;
@@ -77,7 +77,7 @@ Cells Normaliser::value(NodeId id, const Value& value) {
       Members members;
       for (const auto& [name, member] : value.members) {
         members.named.emplace_back(name, conjunctions_.single({document_.constant(id, {.name = &name}, member)}));
-        cell.required.push_back(name);
+        cell.required.emplace_back(name);
       }
       members.additional = nothing();
       cell.members.push_back(std::move(members));
