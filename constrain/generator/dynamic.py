@@ -19,7 +19,6 @@ from constrain.generator.live_jobs import LiveJobs
 from constrain.generator.prompt import embeddings_of
 from constrain.generator.results import of_each
 from constrain.generator.settings import Settings
-from constrain.generator.turns import Turns
 from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2Lora, ExLlamaV2MMEmbedding
 from constrain.runtime import Runtime
 from constrain.runtime.page_allocator import PAGED_PAGE_SIZE
@@ -122,7 +121,7 @@ class ExLlamaV2DynamicGenerator:
         self.current_loras: list[ExLlamaV2Lora] | None = None
         check_limits(self, max_q_size, use_ngram_draft, paged)
         self._time_limit, self._jobs = filter_time_limit, LiveJobs()
-        self._generating, self._turns = threading.RLock(), Turns()
+        self._generating = threading.RLock()
         self.runtime = Runtime(
             model,
             cache,
@@ -139,12 +138,12 @@ class ExLlamaV2DynamicGenerator:
     @property
     def pending_jobs(self) -> list[ExLlamaV2DynamicJob]:
         """Waiting jobs."""
-        return [self._jobs[sequence] for sequence in self.runtime.scheduler.waiting]
+        return self._jobs.of(self.runtime.scheduler.waiting)
 
     @property
     def active_jobs(self) -> list[ExLlamaV2DynamicJob]:
         """Running jobs."""
-        return [self._jobs[sequence] for sequence in self.runtime.scheduler.running]
+        return self._jobs.of(self.runtime.scheduler.running)
 
     def warmup(self) -> None:
         """Generate a few tokens, so that the first job pays no initialisation cost; then clear the KV cache."""
@@ -235,7 +234,7 @@ class ExLlamaV2DynamicGenerator:
             FilterError: a filter follows another job that has not ended.
             BudgetError: the filters of a job allow no output within its ``max_new_tokens``.
         """
-        with self._turns:
+        with self.runtime.lock:
             if not isinstance(job, list):
                 return self._enqueue(job)
             numbers = []
@@ -271,7 +270,7 @@ class ExLlamaV2DynamicGenerator:
             ``prompt_tokens``, ``cached_pages``, ``cached_tokens`` are counts; ``time_enqueued``, ``time_prefill``,
             ``time_generate`` are seconds; ``accepted_draft_tokens`` and ``rejected_draft_tokens`` count draft tokens.
         """
-        with self._turns:
+        with self.runtime.lock:
             return self._refresh() + self._step()
 
     def _refresh(self) -> list[dict[str, Any]]:
@@ -287,7 +286,7 @@ class ExLlamaV2DynamicGenerator:
 
     def _step(self) -> list[dict[str, Any]]:
         results: list[dict[str, Any]] = []
-        events = [(self._jobs[event.sequence], event) for event in self.runtime.step()]
+        events = self._jobs.events(self.runtime.step())
         released = [event.update.released for _, event in events if event.update is not None]
         ids = of_each(released, attrgetter("id"))
         probs = of_each(released, attrgetter("prob")) if any(job.return_probs for job, _ in events) else repeat(None)
@@ -315,13 +314,13 @@ class ExLlamaV2DynamicGenerator:
 
     def cancel(self, job: ExLlamaV2DynamicJob) -> None:
         """Cancel a job, without a result; no-op if it is not in the generator."""
-        with self._turns:
+        with self.runtime.lock:
             if job.serial_number is not None and self._jobs.remove(job.sequence):
                 self.runtime.cancel(job.sequence)
 
     def clear_queue(self) -> None:
         """Cancel all jobs."""
-        with self._turns:
+        with self.runtime.lock:
             for job in self._jobs:
                 self.cancel(job)
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from constrain.errors import FilterError
 from constrain.generator.job import ExLlamaV2DynamicJob
-from constrain.runtime import SequenceState
+from constrain.runtime import Event, SequenceState
 
 
 class LiveJobs:
-    """Unfinished jobs by their sequences. No two of them have the same filter, which follows one sequence."""
+    """Unfinished jobs by their sequences. No two of them have the same filter, which follows one sequence.
+
+    The runtime may have other sequences, of requests that were submitted to it.
+    """
 
     def __init__(self) -> None:
         self._jobs: dict[SequenceState, ExLlamaV2DynamicJob] = {}
@@ -23,8 +26,13 @@ class LiveJobs:
     def __iter__(self) -> Iterator[ExLlamaV2DynamicJob]:
         return iter([*self._jobs.values()])
 
-    def __getitem__(self, sequence: SequenceState) -> ExLlamaV2DynamicJob:
-        return self._jobs[sequence]
+    def of(self, sequences: Iterable[SequenceState]) -> list[ExLlamaV2DynamicJob]:
+        """Return the jobs of sequences."""
+        return [self._jobs[sequence] for sequence in sequences if sequence in self._jobs]
+
+    def events(self, events: Iterable[Event]) -> list[tuple[ExLlamaV2DynamicJob, Event]]:
+        """Return the events of jobs, each with its job."""
+        return [(self._jobs[event.sequence], event) for event in events if event.sequence in self._jobs]
 
     def check(self, job: ExLlamaV2DynamicJob) -> None:
         """Raise :class:`FilterError` if a filter of a new job follows another one."""

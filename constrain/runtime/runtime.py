@@ -15,7 +15,7 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
-from time import monotonic, perf_counter, sleep
+from time import monotonic, perf_counter
 from typing import NamedTuple
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -39,6 +39,7 @@ from constrain.runtime.sequence import SequenceState
 from constrain.runtime.smc.particles import Particles
 from constrain.runtime.speculative.proposer import Proposer
 from constrain.runtime.speculative.speculation import Speculation
+from constrain.runtime.turns import Turns
 from constrain.tokenizer import ExLlamaV2Tokenizer
 
 #: Seconds to wait for a step at the end of the program: a filter may never return.
@@ -50,8 +51,8 @@ _log = logging.getLogger(__name__)
 _MAX_ROOT_BYTES = 64
 #: Default number of prompt tokens of a forward pass on a CPU, where a pass takes seconds.
 _CPU_CHUNK = 512
-#: Seconds between checks: of a thread that waits while another steps, and of a stepping thread that lets others in.
-_WAIT_INTERVAL, _POLL_INTERVAL = 0.05, 5e-5
+#: Seconds between checks of a thread that waits while another steps.
+_WAIT_INTERVAL = 0.05
 
 
 class Event(NamedTuple):
@@ -135,12 +136,12 @@ class Runtime:
         self._lora_numbers: WeakKeyDictionary[ExLlamaV2Lora, int] = WeakKeyDictionary()
         self._counter = count(1)
         self._handles: dict[SequenceState, Handle] = {}
-        self._num_waiting = 0
+        self._events: list[Event] = []  # of steps that were not taken by `step`
         self._thread: threading.Thread | None = None
         self._is_ending = False
         _runtimes.add(self)
-        self.lock = threading.RLock()
-        self._progress = threading.Condition()  # notified after each step
+        self.lock = Turns()
+        self._progress = threading.Condition()  # notified after each step, and after what is done between steps
         _log.info("KV cache of %d pages of %d tokens", self.runner.num_pages, size)
 
     @property
@@ -190,8 +191,6 @@ class Runtime:
         with self.between_steps():
             sequence = self.add(request)
             handle = self._handles[sequence] = Handle(sequence, self)
-        with self._progress:
-            self._progress.notify_all()
         return handle
 
     def _check_process(self) -> None:
@@ -206,29 +205,23 @@ class Runtime:
         """Cancel a sequence without an event; does nothing if it is neither waiting nor running."""
         with self.between_steps():
             self._handles.pop(sequence, None)
+            self._events = [event for event in self._events if event.sequence is not sequence]
             if self.scheduler.remove(sequence):
                 self._release(sequence)
                 _log.debug("request %d cancelled after %d tokens", sequence.serial, sequence.new_tokens)
-        with self._progress:
-            self._progress.notify_all()
 
     @contextmanager
     def between_steps(self) -> Iterator[None]:
-        """Hold the lock, so that no step runs; other work on the model's devices may be done meanwhile.
+        """Hold the lock, so that no step runs; other work on the model's devices may be done meanwhile."""
+        try:
+            with self.lock:
+                yield
+        finally:
+            self._notify()
 
-        As locks are not fair, a stepping thread lets waiting threads go first after each step.
-        """
+    def _notify(self) -> None:
         with self._progress:
-            self._num_waiting += 1
-        try:
-            self.lock.acquire()
-        finally:
-            with self._progress:
-                self._num_waiting -= 1
-        try:
-            yield
-        finally:
-            self.lock.release()
+            self._progress.notify_all()
 
     def run_until(self, done: Callable[[], bool], timeout: float | None = None) -> bool:
         """Step, or wait while another thread steps, until a condition holds; return whether it does.
@@ -250,8 +243,6 @@ class Runtime:
                     self._step_or_fail()
             finally:
                 self.lock.release()
-            while self._num_waiting:
-                sleep(_POLL_INTERVAL)
         return True
 
     def run_in_background(self) -> None:
@@ -281,9 +272,10 @@ class Runtime:
             self.cancel(sequence)
 
     def _step_or_fail(self) -> None:
-        """Step; an error of the runtime itself fails every handle."""
+        """Step, and keep the events without a handle for :meth:`step`; an error of the runtime fails every handle."""
+        handled = set(self._handles)
         try:
-            self.step()
+            self._events = [event for event in self.step() if event.sequence not in handled]
         except BaseException as error:
             for sequence, handle in list(self._handles.items()):
                 handle.fail(error)
@@ -291,11 +283,14 @@ class Runtime:
             raise
         finally:
             self.num_steps += 1
-            with self._progress:
-                self._progress.notify_all()
+            self._notify()
 
     def step(self) -> list[Event]:
-        """Start sequences that fit, prefill chunks of prompts, and decode one or more tokens of each sequence."""
+        """Start sequences that fit, prefill chunks of prompts, and decode one or more tokens of each sequence.
+
+        Returns:
+            The events of this step, and those of sequences without a handle from steps that were run for handles.
+        """
         with self.lock:
             self._stepped_in = os.getpid()
             events = [Event(sequence) for sequence in self.scheduler.admit(self._start)]
@@ -311,7 +306,8 @@ class Runtime:
                     _log_finish(sequence, update.finish)
                 self._deliver(sequence, update)
                 events.append(Event(sequence, update))
-            return events
+            earlier, self._events = self._events, []
+            return earlier + events
 
     def _deliver(self, sequence: SequenceState, update: Update) -> None:
         handle = self._handles.get(sequence) if update.finish is None else self._handles.pop(sequence, None)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from constrain import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Tokenizer
+from constrain import LLM, ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Tokenizer
 from constrain.generator import ExLlamaV2DynamicGenerator, ExLlamaV2DynamicJob, ExLlamaV2Sampler
-from constrain.generator.turns import Turns
 
 GREEDY = ExLlamaV2Sampler.Settings.greedy()
 
@@ -51,21 +49,16 @@ def test_jobs_can_be_added_and_cancelled_while_another_thread_steps(
         stepping.result()
 
 
-def test_a_thread_that_waits_goes_first() -> None:
-    turns, order, waits = Turns(), list[str](), threading.Event()
-
-    def wait() -> None:
-        waits.set()
-        with turns:
-            order.append("other")
-
-    other = threading.Thread(target=wait)
-    with turns, turns:
-        other.start()
-        waits.wait()
-        while not turns._next.locked():  # until it waits
-            pass
-    with turns:
-        order.append("again")
-    other.join()
-    assert order == ["other", "again"]
+def test_jobs_and_requests_share_a_runtime(long_model: ExLlamaV2, tiny_tokenizer: ExLlamaV2Tokenizer) -> None:
+    """A step for either gets both on, and none takes the results of the other."""
+    generator = ExLlamaV2DynamicGenerator(long_model, ExLlamaV2Cache(long_model, max_seq_len=2048), tiny_tokenizer)
+    llm = LLM(generator)
+    alone = generator.generate("hello", 8, gen_settings=GREEDY), llm.generate("yes", max_new_tokens=24, seed=1).text
+    job = ExLlamaV2DynamicJob(tiny_tokenizer.encode("hello"), 8, gen_settings=GREEDY)
+    generator.enqueue(job)
+    assert llm.generate("yes", max_new_tokens=24, seed=1).text == alone[1]
+    results = generator.iterate()
+    assert "hello" + "".join(each.get("text", "") for each in results) == alone[0] and results[-1]["eos"]
+    pending = llm.submitter({"max_new_tokens": 24, "seed": 1}, copied=False)(0, "yes")
+    assert generator.generate("hello", 8, gen_settings=GREEDY) == alone[0] and generator.pending_jobs == []
+    assert pending.result().text == alone[1]

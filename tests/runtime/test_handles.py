@@ -14,6 +14,7 @@ import torch
 from constrain.errors import GenerationError
 from constrain.runtime import Handle, Request, Runtime, SamplingParams
 from constrain.runtime.events import Finish, Piece, SampledToken, Update, joined
+from constrain.runtime.turns import Turns
 
 GREEDY = SamplingParams()
 RANDOM = SamplingParams(temperature=2.0, top_k=0)
@@ -257,3 +258,45 @@ def test_an_error_of_the_runtime_in_an_event_loop(make: Make, monkeypatch: pytes
 
 async def _awaited(runtime: Runtime) -> None:
     assert (await runtime.submit(asked())).text
+
+
+def test_a_thread_that_waits_goes_first() -> None:
+    turns, order, waits = Turns(), list[str](), threading.Event()
+
+    def wait() -> None:
+        waits.set()
+        with turns:
+            order.append("other")
+
+    other = threading.Thread(target=wait)
+    with turns, turns:
+        other.start()
+        waits.wait()
+        while not turns._next.locked():  # until it waits
+            pass
+    with turns:
+        order.append("again")
+    other.join()
+    assert order == ["other", "again"]
+
+
+def test_a_lock_that_is_held_or_waited_for_is_not_taken_without_blocking() -> None:
+    turns, free = Turns(), list[bool]()
+    with ThreadPoolExecutor(1) as threads:
+        with turns:
+            free.append(threads.submit(turns.acquire, False).result())
+        free.append(threads.submit(turns.acquire, False).result())
+        threads.submit(turns.release).result()
+    assert free == [False, True]
+
+
+def test_events_of_steps_for_a_handle_are_kept_for_those_who_step(make: Make) -> None:
+    runtime = make()
+    added, handle = runtime.add(asked()), runtime.submit(asked(3, seed=1))
+    assert handle.result().finish is not None
+    events = runtime.step()
+    assert {event.sequence for event in events} == {added}
+    assert sum(event.update is not None for event in events) == added.new_tokens > 2
+    runtime.submit(asked(seed=1)).result()
+    runtime.cancel(added)
+    assert runtime.step() == []
