@@ -77,6 +77,11 @@ class RowMask:
         return mass(self, probabilities)
 
 
+def mask_of(tokens: Sequence[int], width: int) -> RowMask:
+    """Return the mask that allows exactly these of ``width`` tokens."""
+    return RowMask(packed(tokens, (width + 31) // 32))
+
+
 def token_list(mask: TokenMask | None) -> Sequence[int] | None:
     """Return the tokens of a mask, if there are at most :data:`MAX_LISTED_TOKENS`."""
     return None if mask is None or mask.count > MAX_LISTED_TOKENS else mask.tokens
@@ -170,9 +175,9 @@ def _difference(key: _Key, tokens: frozenset[int], words: int) -> TokenMask:
 
 @lru_cache(_CACHE_SIZE)
 def _single(token: int) -> TokenMask:
-    return RowMask(packed([token], (token >> 5) + 1))
+    return mask_of([token], token + 1)
 
 
 @lru_cache(8)
 def _all(width: int) -> TokenMask:
-    return RowMask(packed(np.arange(width), (width + 31) // 32))
+    return mask_of(range(width), width)

@@ -7,9 +7,8 @@ from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from constrain.engine.bitmask import packed
 from constrain.filters.constraint import Constraint
-from constrain.filters.masks import RowMask, TokenMask, exclude
+from constrain.filters.masks import TokenMask, exclude, mask_of
 
 if TYPE_CHECKING:
     import torch
@@ -95,7 +94,7 @@ class ThinkFirst:
             return self._constraint.mask(budget)
         forced = self._forced()
         if forced:
-            return RowMask(packed(forced[:1], (self._width + 31) // 32))
+            return mask_of(forced[:1], self._width)
         return exclude(None, self._stop_tokens, self._width)
 
     def accept(self, token: int) -> None:

@@ -167,14 +167,13 @@ class ExLlamaV2BaseGenerator:
         self, batch: PromptBatch, requests: Sequence[Request], num_tokens: int, completion_only: bool, special: bool
     ) -> list[str]:
         """Run the requests, and return the texts; ``special``: show special tokens."""
-        healed = requests[0].heal
-        self.sequence_ids = batch.ids
-        if num_tokens == 0:
-            return self._texts(batch, [batch.ids.shape[1]] * len(batch.ids), healed, completion_only, False)
-        sequences = self._run(requests)
-        if sequences is None:
-            return [""] * len(batch.ids)
-        return self._texts(batch, self._keep(batch, sequences), healed, completion_only, special)
+        self.sequence_ids, ends = batch.ids, [batch.ids.shape[1]] * len(batch.ids)
+        if num_tokens:
+            sequences = self._run(requests)
+            if sequences is None:
+                return [""] * len(batch.ids)
+            ends = self._keep(batch, sequences)
+        return self._texts(batch, ends, requests[0].heal, completion_only, special)
 
     def _encode(
         self,

@@ -28,8 +28,6 @@ class ExLlamaV2DynamicGeneratorAsync:
 
     #: Class of the generator.
     generator_type: type[ExLlamaV2DynamicGenerator] = ExLlamaV2DynamicGenerator
-    #: Class of the generator's jobs.
-    job_type: type[ExLlamaV2DynamicJob] = ExLlamaV2DynamicJob
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Create a generator with the arguments of :class:`ExLlamaV2DynamicGenerator`, and start the task.
@@ -139,7 +137,7 @@ class ExLlamaV2DynamicJobAsync:
             GenerationError: the arguments contradict each other, or the job can never fit in the cache.
         """
         self.generator = generator
-        self.job = generator.job_type(*args, **kwargs)
+        self.job = generator.generator.job_type(*args, **kwargs)
         self.queue: Results = asyncio.Queue()
         self.cancelled = self._done = False
         generator.enqueue(self)

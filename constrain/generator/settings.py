@@ -11,9 +11,8 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from constrain.arguments import check_count, check_number, check_type, refused
-from constrain.engine.bitmask import packed
 from constrain.errors import ArgumentError, GenerationError
-from constrain.filters.masks import RowMask
+from constrain.filters.masks import RowMask, mask_of
 from constrain.generator.arguments import warn_of_misspelt
 from constrain.generator.special_sets import dry_breakers, xtc_protected
 from constrain.runtime.sampler.params import Mirostat, SamplingParams, TokenBias
@@ -274,7 +273,7 @@ def _warn_of(name: str) -> None:
 
 
 def _mask(tokens: Iterable[int], width: int) -> RowMask:
-    return RowMask(packed([token for token in tokens if 0 <= token < width], (width + 31) // 32))
+    return mask_of([token for token in tokens if 0 <= token < width], width)
 
 
 def check_settings(settings: Settings) -> None:

@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import (
-    AsyncGenerator,
-    AsyncIterable,
-    Iterable,
-)
+from collections.abc import AsyncGenerator, AsyncIterable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from constrain.arguments import check_count
-from constrain.completion import (
-    AsyncStream,
-    Completion,
-    Failure,
-    arun_many,
-    asuccesses,
-    submitted,
-)
+from constrain.completion import AsyncStream, Completion, Failure, arun_many, asuccesses, submitted
 from constrain.documents import DocumentLike
 from constrain.extract import Extraction, ExtractOptions, Target
 from constrain.llm.base import BaseLLM, GenerateOptions, Messages, PromptOrMessages, one_of

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import (
-    Callable,
-    Collection,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
+from typing import Any, TypeAlias, TypedDict
 
 import torch
 
@@ -39,9 +34,6 @@ from constrain.llm.contents import with_images
 from constrain.model import ExLlamaV2, ExLlamaV2MMEmbedding, ExLlamaV2VisionTower
 from constrain.runtime import Runtime
 from constrain.tokenizer import ExLlamaV2Tokenizer
-
-if TYPE_CHECKING:
-    pass
 
 #: A conversation, each message with ``role`` and ``content``.
 Messages: TypeAlias = Sequence[Mapping[str, Any]]

@@ -3,21 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import (
-    Generator,
-    Iterable,
-    Sequence,
-)
+from collections.abc import Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from constrain.arguments import check_count, texts_of
-from constrain.completion import (
-    Completion,
-    Failure,
-    Stream,
-    run_many,
-    successes,
-)
+from constrain.completion import Completion, Failure, Stream, run_many, successes
 from constrain.documents import DocumentLike
 from constrain.errors import ArgumentError, ExtractionError, GenerationError, GrammarError
 from constrain.extract import Extraction, ExtractionStream, ExtractOptions, Target

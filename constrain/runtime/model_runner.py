@@ -73,7 +73,6 @@ class ModelRunner:
         self.sampled = torch.zeros(self.max_rows, dtype=torch.int64, device=device)
         self.uploads = Uploads(device)
         self.is_asynchronous = device.type == "cuda"
-        self._graphs: DecodeGraphRunner | None = None
 
     @property
     def device(self) -> torch.device:
@@ -84,6 +83,10 @@ class ModelRunner:
     def has_graphs(self) -> bool:
         """Whether decode passes run as CUDA graphs."""
         return compiled.module is not None and self.device.type == "cuda" and self.model.capturable
+
+    @cached_property
+    def _graphs(self) -> DecodeGraphRunner:
+        return DecodeGraphRunner(self.model, self.cache, self.page_size, self.history, self.sampled, self.uploads)
 
     @cached_property
     def _decode_attention(self) -> DecodeAttentionBuilder:
@@ -161,10 +164,6 @@ class ModelRunner:
         return [*stored, self.history]
 
     def _replay(self, rows: Sequence[BatchRow], loras: tuple[ExLlamaV2Lora, ...]) -> PassOutput:
-        if self._graphs is None:
-            self._graphs = DecodeGraphRunner(
-                self.model, self.cache, self.page_size, self.history, self.sampled, self.uploads
-            )
         graph = self._graphs.run(rows, loras)
         batch = graph.batch
         starts = range(0, len(rows) * batch.width, batch.width)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -115,11 +116,7 @@ class Scheduler:
 
     def add(self, sequence: SequenceState) -> None:
         """Enqueue a sequence."""
-        priority = sequence.request.priority
-        place = len(self.waiting)
-        while place and self.waiting[place - 1].request.priority < priority:
-            place -= 1
-        self.waiting.insert(place, sequence)
+        insort(self.waiting, sequence, key=lambda each: -each.request.priority)
 
     def admit(self, starts: Callable[[SequenceState], bool]) -> list[SequenceState]:
         """Admit the waiting sequences for which ``starts`` returns true, as there are pages for them.

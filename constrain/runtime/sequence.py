@@ -9,9 +9,8 @@ from typing import Any
 
 import torch
 
-from constrain.engine.bitmask import packed
 from constrain.errors import ConstrainError, DeadEnd, FilterError, GenerationError, NoTokenLeft
-from constrain.filters.masks import RowMask, TokenMask, exclude, intersect
+from constrain.filters.masks import TokenMask, exclude, intersect, mask_of
 from constrain.runtime.cached_tokens import CachedTokens
 from constrain.runtime.constraints import SequenceConstraint
 from constrain.runtime.detokenizer import Detokenizer
@@ -192,9 +191,8 @@ class SequenceState:
             raise FilterError("a filter that adds to logits changes the distribution, so that it cannot be faithful")
         if self._prefix_token is not None:
             ids = self._tokenizer.get_prefix_id_to_ids_dict()[self._prefix_token]
-            words = (self._width + 31) // 32
-            healing = RowMask(packed(ids, words))
-            mask = healing if mask is None else intersect([mask, healing], words)
+            healing = mask_of(ids, self._width)
+            mask = healing if mask is None else intersect([mask, healing], healing.words)
         excluded = self._excluded()
         return exclude(mask, excluded, self._width) if excluded else mask
 

@@ -165,7 +165,7 @@ def test_the_asynchronous_generator(
         cache = ExLlamaV2Cache(model, max_seq_len=16384)
         generator = ExLlamaV2DynamicGeneratorAsync(model, cache, tokenizer)
         made = iter(KINDS)
-        monkeypatch.setattr(generator, "job_type", lambda: job(next(made), model, tokenizer))
+        monkeypatch.setattr(generator.generator, "job_type", lambda: job(next(made), model, tokenizer))
         jobs = {kind: ExLlamaV2DynamicJobAsync(generator) for kind in KINDS}
 
         async def read(each: ExLlamaV2DynamicJobAsync) -> Outcome:

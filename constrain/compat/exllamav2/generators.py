@@ -86,7 +86,6 @@ class ExLlamaV2DynamicGenerator(native.ExLlamaV2DynamicGenerator):
 
 
 class ExLlamaV2DynamicGeneratorAsync(native.ExLlamaV2DynamicGeneratorAsync):
-    """:class:`constrain.generator.ExLlamaV2DynamicGeneratorAsync`, with the generator and the jobs above."""
+    """:class:`constrain.generator.ExLlamaV2DynamicGeneratorAsync`, with the generator and its jobs above."""
 
     generator_type = ExLlamaV2DynamicGenerator
-    job_type = ExLlamaV2DynamicJob
