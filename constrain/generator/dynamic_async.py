@@ -73,6 +73,7 @@ class ExLlamaV2DynamicGeneratorAsync:
         await self.iteration_task
         for job in list(self.jobs.values()):
             await job.cancel()
+        self.generator.clear_queue()  # jobs that the program no longer refers to
 
     async def _run(self) -> None:
         while True:

@@ -150,6 +150,19 @@ def test_jobs_that_nobody_reads_any_more_are_cancelled(world: World) -> None:
     asyncio.run(main())
 
 
+def test_closing_cancels_jobs_that_nobody_reads_any_more(world: World) -> None:
+    async def main() -> None:
+        generator = world.make()
+        job = ExLlamaV2DynamicJobAsync(generator, IDS, 100)
+        await anext(aiter(job))
+        del job
+        gc.collect()
+        await generator.close()
+        assert generator.generator.num_remaining_jobs() == 0
+
+    asyncio.run(main())
+
+
 def test_jobs_that_cannot_be_are_refused_at_once(world: World) -> None:
     async def main() -> None:
         generator = world.make(256)
