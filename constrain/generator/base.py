@@ -81,7 +81,6 @@ class ExLlamaV2BaseGenerator:
         """Return whether the sequence of the last call has reached the model's maximum length."""
         return self.sequence_ids is not None and self.sequence_ids.shape[-1] >= self.model.config.max_seq_len
 
-    @torch.inference_mode()
     def generate_simple(
         self,
         prompt: Prompt,
@@ -197,6 +196,7 @@ class ExLlamaV2BaseGenerator:
     def _run(self, requests: Sequence[Request]) -> list[SequenceState] | None:
         """Run requests to completion, each on its own cache rows; ``None`` if aborted before the first token."""
         check_loaded(self.model)
+        self._end_sequences()
         runtime = self.runtime
         sequences: list[SequenceState] = []
         first_row = 0
@@ -216,6 +216,12 @@ class ExLlamaV2BaseGenerator:
             for sequence in sequences:
                 runtime.cancel(sequence)
         return None if self._aborted() and all(sequence.new_tokens <= 0 for sequence in sequences) else sequences
+
+    def _end_sequences(self) -> None:
+        """Cancel what still uses the rows of the cache: a stream, or what a call left that was interrupted."""
+        scheduler = self.runtime.scheduler
+        for sequence in [*scheduler.waiting, *scheduler.running]:
+            self.runtime.cancel(sequence)
 
     def row_pages(self, row: int) -> range:
         """Return the indices of the pages that make up a row of the cache."""

@@ -259,7 +259,7 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
             last = self._job.sequence
             common = self._common(last, prompt, conditions)
             draft_position = min(last.rows[0].draft_position, common)
-            self.runtime.cancel(last)
+        self._end_sequences()
         self.runtime.speculation.proposer = None if request.embeddings else self._proposer()
         tables = [self.row_pages(row) for row in range(len(request.prompt))]
         self._job = None
@@ -310,7 +310,8 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
 
             - ``chunk``: text that was released, possibly empty;
             - ``eos``: whether the output has ended, with ``eos_reason`` as in the results of the dynamic generator, or
-              ``"aborted"``; calls after the end return it again, with an empty chunk;
+              ``"aborted"``, also by a call of :meth:`generate_simple`; calls after the end return it again, with an
+              empty chunk;
             - ``chunk_token_ids``: its tokens, int64 of shape (1, n); without those from which a stop condition ends
               the output, also where ``chunk`` has text that was held until then;
             - ``probs``: if requested, their probabilities, float32 of shape (n,);
@@ -342,7 +343,7 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
     def _next_updates(self, job: ExLlamaV2DynamicJob) -> list[Update]:
         """Return the updates of the next tokens; empty if aborted, or if the output has already ended."""
         sequence = job.sequence
-        while not self._updates and sequence.finish is None and not self._aborted():
+        while not self._updates and sequence.is_running and not self._aborted():
             before = sequence.sampling
             job.refresh(self.tokenizer, self.model.config.padded_vocab_size)
             if sequence.sampling != before:

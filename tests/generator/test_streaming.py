@@ -267,6 +267,30 @@ def test_an_event_ends_a_stream(generator: ExLlamaV2StreamingGenerator) -> None:
     assert text_of(stream(generator, PROMPT, 5)) == text_of(stream(generator, PROMPT, 5))
 
 
+def test_a_batch_ends_a_stream(generator: ExLlamaV2StreamingGenerator) -> None:
+    """Both use the rows of the cache, so that a stream that went on would write over what the batch has computed."""
+    alone = generator.generate_simple(PROMPT, GREEDY, 20)
+    generator.begin_stream_ex(encode(generator, "hey"), GREEDY)
+    generator.stream_ex()
+    assert generator.generate_simple(PROMPT, GREEDY, 20) == alone
+    result = generator.stream_ex()
+    assert (result["chunk"], result["eos"], result["eos_reason"]) == ("", True, "aborted")
+
+
+def test_a_prompt_that_was_interrupted_is_dropped(
+    generator: ExLlamaV2StreamingGenerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = text_of(stream(generator, PROMPT, 20))
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as context, pytest.raises(KeyboardInterrupt):
+        context.setattr(generator.runtime.runner, "prefill", interrupt)
+        generator.begin_stream_ex(encode(generator, "yes, hello"), GREEDY)
+    assert text_of(stream(generator, PROMPT, 20)) == alone
+
+
 def test_special_tokens_are_shown_on_demand(generator: ExLlamaV2StreamingGenerator) -> None:
     generator.set_stop_conditions([])
     assert text_of(stream(generator, "x", 1, settings=forcing([EOS]))) == ""
