@@ -13,7 +13,7 @@ from constrain.arguments import check_count, check_number, check_type
 from constrain.errors import ConstrainError, GenerationError
 from constrain.generator.arguments import event_of, names_of, warn_of_misspelt
 from constrain.generator.base import check_loaded, check_parts
-from constrain.generator.dynamic_options import Prompt, check_limits, own_options
+from constrain.generator.dynamic_options import Prompt, own_options
 from constrain.generator.job import ExLlamaV2DynamicJob
 from constrain.generator.live_jobs import LiveJobs
 from constrain.generator.prompt import embeddings_of
@@ -119,7 +119,7 @@ class ExLlamaV2DynamicGenerator:
         self.page_size, self.max_pages = size, cache.max_seq_len // size
         self.num_draft_tokens = num_draft_tokens if draft_model is not None or use_ngram_draft else 0
         self.current_loras: list[ExLlamaV2Lora] | None = None
-        check_limits(self, max_q_size, use_ngram_draft, paged)
+        self._check_limits(max_q_size, use_ngram_draft, paged)
         self._time_limit, self._jobs = filter_time_limit, LiveJobs()
         self._generating = threading.RLock()
         self.runtime = Runtime(
@@ -134,6 +134,40 @@ class ExLlamaV2DynamicGenerator:
             jump_forward=jump_forward,
             use_background=filter_background_eval,
         )
+
+    def _check_limits(self, max_q_size: int, use_ngram_draft: bool, paged: bool) -> None:
+        """Raise :class:`GenerationError` if the arguments contradict each other."""
+        config, draft, rows, size = self.model.config, self.draft_model, self.max_batch_size, self.page_size
+        room = max(max_q_size, config.max_batch_size * config.max_input_len)
+        problems = {
+            f"max_batch_size={rows} times max_q_size={max_q_size} is more than a pass takes, {room} tokens": (
+                rows * max_q_size > room
+            ),
+            f"max_seq_len={self.max_seq_len} is more than the model takes, {config.max_seq_len}": (
+                self.max_seq_len > config.max_seq_len
+            ),
+            f"max_chunk_size={self.max_chunk_size} must be a multiple of {size}": (
+                paged and self.max_chunk_size % size != 0
+            ),
+            f"num_draft_tokens={self.num_draft_tokens} is more than max_q_size={max_q_size}": (
+                self.num_draft_tokens > max_q_size
+            ),
+            "a draft model needs a draft cache, and a draft cache a draft model": (
+                (draft is None) != (self.draft_cache is None)
+            ),
+            "use_ngram_draft and draft_model exclude each other": use_ngram_draft and draft is not None,
+            "the draft model takes shorter sequences than the model": (
+                draft is not None and draft.config.max_seq_len < config.max_seq_len
+            ),
+        }
+        for cache in filter(None, (self.cache, self.draft_cache)):
+            problems[
+                f"the cache must have batch_size=1, and max_seq_len a multiple of {size} that all caches share, not "
+                f"batch_size={cache.batch_size} and max_seq_len={cache.max_seq_len}"
+            ] = cache.batch_size != 1 or cache.max_seq_len % size != 0 or cache.max_seq_len != self.max_total_tokens
+        for problem, is_found in problems.items():
+            if is_found:
+                raise GenerationError(problem)
 
     @property
     def pending_jobs(self) -> list[ExLlamaV2DynamicJob]:
