@@ -69,8 +69,9 @@ class ModelRunner:
         self.model, self.cache, self.page_size = model, cache, page_size
         self.num_pages = cache.batch_size * cache.max_seq_len // page_size
         device = model.modules[-1].device
-        self.history = torch.zeros(self.num_pages, page_size, dtype=torch.int, device=device)
-        self.sampled = torch.zeros(self.max_rows, dtype=torch.int64, device=device)
+        with torch.inference_mode(False):
+            self.history = torch.zeros(self.num_pages, page_size, dtype=torch.int, device=device)
+            self.sampled = torch.zeros(self.max_rows, dtype=torch.int64, device=device)
         self.uploads = Uploads(device)
         self.is_asynchronous = device.type == "cuda"
 

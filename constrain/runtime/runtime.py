@@ -72,6 +72,8 @@ class Event(NamedTuple):
 class Runtime:
     """Runs requests on a model. Thread-safe: calls from different threads are serialised.
 
+    Its tensors are changed in place by every caller, so none is made in the inference mode in which a caller may be.
+
     Attributes:
         model, cache, tokenizer: the model, its KV cache, and its tokenizer.
         runner: runs the forward passes.
@@ -122,13 +124,10 @@ class Runtime:
         self.max_batch_size = min(max_batch_size, ModelRunner.max_rows)
         longest = min(model.config.max_seq_len, self.runner.num_pages * size)  # attention has no more rotations
         self.max_seq_len = min(longest, max_seq_len or longest)
-        self.decode_loop = DecodeLoop(
-            self.runner,
-            self.scheduler,
-            self.speculation,
-            BatchSampler(self.runner, min(tokenizer.get_vocab_size(), model.config.padded_vocab_size)),
-            native_workers() if use_background else None,
-        )
+        with torch.inference_mode(False):
+            sampler = BatchSampler(self.runner, min(tokenizer.get_vocab_size(), model.config.padded_vocab_size))
+        workers = native_workers() if use_background else None
+        self.decode_loop = DecodeLoop(self.runner, self.scheduler, self.speculation, sampler, workers)
         self._prefill = Prefill(self.runner, max_chunk_size or default_chunk_size(self.runner))
         self._particles = Particles(self.allocator)
         self.num_steps = self._num_added = 0
@@ -171,7 +170,7 @@ class Runtime:
         check_request(request, limit, self.max_batch_size, self.model.config.vocab_size)
         traits, embeddings = self.model.config.arch.lm, request.embeddings
         images = [prompt_images(traits, ids[0].tolist(), embeddings) for ids in request.prompt if embeddings]
-        with self.between_steps():
+        with self.between_steps(), torch.inference_mode(False):
             width = self.model.config.padded_vocab_size
             sequence = SequenceState(request, limit, self.tokenizer, width, self._num_added)
             self._num_added += 1
@@ -291,7 +290,7 @@ class Runtime:
         Returns:
             The events of this step, and those of sequences without a handle from steps that were run for handles.
         """
-        with self.lock:
+        with self.lock, torch.inference_mode(False):
             self._stepped_in = os.getpid()
             events = [Event(sequence) for sequence in self.scheduler.admit(self._start)]
             waiting = [each for each in self.scheduler.running if not each.is_prefilled]
@@ -316,7 +315,7 @@ class Runtime:
 
     def prefill(self, sequence: SequenceState, aborted: Callable[[], bool] = lambda: False) -> None:
         """Prefill a sequence without sampling yet; ``aborted`` is called after each chunk."""
-        with self.lock:
+        with self.lock, torch.inference_mode(False):
             self.scheduler.admit(self._start)
             while sequence.is_running and not sequence.is_prefilled and not aborted():
                 self._prefill.step([sequence], self.speculation.proposer)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import pytest
@@ -705,3 +706,19 @@ def test_results_instead_of_texts(generator: ExLlamaV2DynamicGenerator) -> None:
     single = generator.generate(PROMPT, 3, return_last_results=True)
     several = generator.generate([PROMPT], 3, return_last_results=True)
     assert single["eos"] and len(several) == 1 and several[0]["new_tokens"] == 3
+
+
+@pytest.mark.parametrize("modes", list(product([False, True], repeat=3)))
+def test_callers_may_be_in_inference_mode_or_not(
+    make: Make, long_model: ExLlamaV2, generator: ExLlamaV2DynamicGenerator, modes: tuple[bool, bool, bool]
+) -> None:
+    expected = generator.generate(PROMPT, 8, gen_settings=GREEDY, completion_only=True)
+    created, enqueued, stepped = map(torch.inference_mode, modes)
+    with created:
+        drafted = make(draft_model=long_model, draft_cache=ExLlamaV2Cache(long_model, max_seq_len=4096))
+    with enqueued:
+        job = ExLlamaV2DynamicJob(encode(drafted, PROMPT), 8, gen_settings=GREEDY)
+        drafted.enqueue(job)
+    with stepped:
+        run(drafted)
+    assert job.full_completion == expected
