@@ -151,6 +151,11 @@ class Event:
         """True once the device has done the work that was queued before the event."""
         return self._event is None or self._event.query()
 
+    def wait(self) -> None:
+        """Wait for the device to do that work."""
+        if self._event is not None:
+            self._event.synchronize()
+
 
 class Uploads:
     """Copies values from the host to tensors on a device without waiting for it.

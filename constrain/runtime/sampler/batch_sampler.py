@@ -29,7 +29,7 @@ from constrain.kernels import (
     penalise,
     sample,
 )
-from constrain.kernels.graphs import SideStream
+from constrain.kernels.graphs import Event, SideStream
 from constrain.runtime.model_runner import ModelRunner, PassOutput
 from constrain.runtime.pools import BiasPool, MaskPool
 from constrain.runtime.sampler.inputs import SamplingInputs, SamplingRow
@@ -128,7 +128,6 @@ class Sampled:
             tokens, probabilities, reported, states: see :class:`SampledBatch`.
             side: copies in parallel to work queued later, which must not change the values before the copy ends.
         """
-        self._event: Any = None
         self._states = states
         # Later work on the device could overwrite tensors that nothing refers to while they are copied.
         self._sources = tokens, probabilities, reported
@@ -136,14 +135,11 @@ class Sampled:
         with side.queue():
             self._tokens, self._probabilities = _to_host(tokens), _to_host(probabilities)
             self._reported = Reported(*(None if each is None else _to_host(each) for each in reported))
-            if tokens.is_cuda:
-                self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-                self._event.record()
+            self._copied = Event(tokens.device)
 
     def wait(self) -> SampledBatch:
         """Wait for the tokens, and return them."""
-        if self._event is not None:
-            self._event.synchronize()
+        self._copied.wait()
         ids, probabilities, raw, final, logprobs, likely_ids, likely, sums, choices = self._reported
         return SampledBatch(
             self._tokens.tolist(),
