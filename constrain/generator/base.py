@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from functools import partial
+from itertools import count
 from typing import Any, TypeVar
 
 import torch
@@ -199,12 +200,10 @@ class ExLlamaV2BaseGenerator:
         self._end_sequences()
         runtime = self.runtime
         sequences: list[SequenceState] = []
-        first_row = 0
+        rows = count()
         try:
             for request in requests:
-                tables = [self.row_pages(first_row + i) for i in range(len(request.prompt))]
-                sequences.append(runtime.add(request, tables))
-                first_row += len(tables)
+                sequences.append(runtime.add(request, [self.row_pages(next(rows)) for _ in request.prompt]))
             while any(sequence.finish is None for sequence in sequences):
                 if self._aborted():
                     break
@@ -213,8 +212,7 @@ class ExLlamaV2BaseGenerator:
                     if finish is not None and finish.error is not None:
                         raise finish.error
         finally:
-            for sequence in sequences:
-                runtime.cancel(sequence)
+            self._end_sequences()
         return None if self._aborted() and all(sequence.new_tokens <= 0 for sequence in sequences) else sequences
 
     def _end_sequences(self) -> None:

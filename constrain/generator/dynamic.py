@@ -275,7 +275,7 @@ class ExLlamaV2DynamicGenerator:
             try:
                 for each in job:
                     numbers.append(self._enqueue(each))
-            except ConstrainError:
+            except BaseException:
                 # Enqueue all jobs or none.
                 for each in job[: len(numbers)]:
                     self.cancel(each)

@@ -39,7 +39,8 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
         speculative_ngram_max, speculative_ngram_max_inf: longest n-gram that is matched, and most draft tokens.
         num_speculative_tokens: most draft tokens of the draft model per step.
         speculative_prob_threshold: the draft model stops at a token with a lower probability than this.
-        total_tokens: number of tokens sampled.
+        total_tokens, total_draft_tokens, accepted_draft_tokens: number of tokens sampled, of draft tokens, and of those
+            that were accepted, since :meth:`reset_sd_stats`.
     """
 
     #: Whether ``stream_ex`` returns a single token even if more are ready.
@@ -88,8 +89,7 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
                 f"the draft cache must have batch_size=1 and max_seq_len={cache.max_seq_len}, not "
                 f"batch_size={self.draft_cache.batch_size} and max_seq_len={self.draft_cache.max_seq_len}"
             )
-        self.total_tokens = 0
-        self._counted = 0, 0
+        self.total_tokens = self.total_draft_tokens = self.accepted_draft_tokens = 0
         self._preloaded: list[int] = []
         self._draft: DraftModel | None = None
         self._job: ExLlamaV2DynamicJob | None = None
@@ -97,16 +97,6 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
         self._updates: deque[Update] = deque()
         self._last_ids: torch.Tensor | None = None
         self._conditions: tuple[Any, ...] | None = None
-
-    @property
-    def total_draft_tokens(self) -> int:
-        """Number of draft tokens."""
-        return self._counted[0] + self._drafted()[0]
-
-    @property
-    def accepted_draft_tokens(self) -> int:
-        """Number of accepted draft tokens."""
-        return self._counted[1] + self._drafted()[1]
 
     def set_stop_conditions(self, stop_conditions: Collection[int | str]) -> None:
         """Replace the stop conditions, from the next output on.
@@ -125,9 +115,7 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
 
     def reset_sd_stats(self) -> None:
         """Reset the counts of sampled and draft tokens."""
-        drafted, accepted = self._drafted()
-        self.total_tokens = 0
-        self._counted = -drafted, -accepted
+        self.total_tokens = self.total_draft_tokens = self.accepted_draft_tokens = 0
 
     def get_sd_stats(self) -> tuple[float, float, int, int, int]:
         """Return accepted drafts per token and per draft, and the numbers of tokens, drafts and accepted drafts."""
@@ -254,7 +242,6 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
         width = self.model.config.padded_vocab_size
         request = job.request(self.tokenizer, width, loras, constrain_healing=True, raw_logits=self.raw_logits)
         common = draft_position = 0
-        self._counted = self.total_draft_tokens, self.accepted_draft_tokens
         if self._job is not None:
             last = self._job.sequence
             common = self._common(last, prompt, conditions)
@@ -273,6 +260,10 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
         self.cache.current_seq_len = sequence.rows[0].position
         self.sequence_ids = self._last_ids = self._ids(sequence)
 
+    def _end_sequences(self) -> None:
+        super()._end_sequences()
+        self._conditions = None  # what comes next writes over the cached prefix
+
     def _common(self, last: SequenceState, prompt: torch.Tensor, conditions: tuple[Any, ...] | None) -> int:
         """Return the length of the prompt prefix in the KV cache; 0 if anything else the cache depends on changed."""
         if conditions is None or conditions != self._conditions or self.sequence_ids is not self._last_ids:
@@ -290,13 +281,6 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
         unread = sum(len(update.released.tokens) for update in self._updates)
         new = row.sequence_ids.torch()[:, self._start : len(sequence) - unread]
         return torch.cat([self._prompt, new.expand(len(self._prompt), -1)], dim=1)
-
-    def _drafted(self) -> tuple[int, int]:
-        """Return the number of draft tokens of the current sequence, and how many of them were accepted."""
-        if self._job is None:
-            return 0, 0
-        accepted = self._job.accepted_draft_tokens
-        return accepted + self._job.rejected_draft_tokens, accepted
 
     def stream_ex(self, ban_tokens: torch.Tensor | Sequence[int] | None = None, **kwargs: Any) -> dict[str, Any]:
         """Continue the output.
@@ -348,7 +332,11 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
             job.refresh(self.tokenizer, self.model.config.padded_vocab_size)
             if sequence.sampling != before:
                 self.runtime.flush(sequence)
+            accepted, rejected = sequence.accepted_draft_tokens, sequence.rejected_draft_tokens
             self._updates += [event.update for event in self.runtime.step() if event.update is not None]
+            accepted = sequence.accepted_draft_tokens - accepted
+            self.accepted_draft_tokens += accepted
+            self.total_draft_tokens += accepted + sequence.rejected_draft_tokens - rejected
         if self._aborted():
             return []
         count = min(1, len(self._updates)) if self.one_token_per_call else len(self._updates)

@@ -654,6 +654,11 @@ def test_a_call_that_fails_leaves_no_job_behind(
         with pytest.raises(ZeroDivisionError):
             generator.generate([PROMPT] * 2, 4)
     assert generator.num_remaining_jobs() == 0
+    jobs = [ExLlamaV2DynamicJob(ids(n, 5), 3) for n in range(2)]
+    monkeypatch.setattr(jobs[1], "request", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        generator.enqueue(jobs)
+    assert generator.num_remaining_jobs() == 0
     assert generator.generate("yes", 4, gen_settings=GREEDY)
 
 

@@ -269,12 +269,13 @@ def test_an_event_ends_a_stream(generator: ExLlamaV2StreamingGenerator) -> None:
 
 def test_a_batch_ends_a_stream(generator: ExLlamaV2StreamingGenerator) -> None:
     """Both use the rows of the cache, so that a stream that went on would write over what the batch has computed."""
-    alone = generator.generate_simple(PROMPT, GREEDY, 20)
+    alone, expected = generator.generate_simple(PROMPT, GREEDY, 20), text_of(stream(generator, "hey", 8))
     generator.begin_stream_ex(encode(generator, "hey"), GREEDY)
     generator.stream_ex()
     assert generator.generate_simple(PROMPT, GREEDY, 20) == alone
     result = generator.stream_ex()
     assert (result["chunk"], result["eos"], result["eos_reason"]) == ("", True, "aborted")
+    assert text_of(stream(generator, "hey", 8)) == expected
 
 
 def test_a_prompt_that_was_interrupted_is_dropped(
