@@ -302,9 +302,10 @@ def _prefetching(files: TensorFiles, tensors: Sequence[tuple[str, tuple[int, ...
 def rotary_tables(config: ExLlamaV2Config, dtype: torch.dtype) -> tuple[RotaryTable, RotaryTable]:
     """Compute the rotary tables of full and of sliding layers; one object if they are equal."""
     # Scaling by the user is for longer contexts; the distances in sliding layers stay as in training.
-    full = RotaryTable(config.rope, config.scale_pos_emb or 1.0, config.scale_alpha_value or 1.0, dtype)
+    context = config.max_seq_len
+    full = RotaryTable(config.rope, config.scale_pos_emb or 1.0, config.scale_alpha_value or 1.0, dtype, context)
     same = config.rope_local == config.rope
-    return full, full if same else RotaryTable(config.rope_local, 1.0, 1.0, dtype)
+    return full, full if same else RotaryTable(config.rope_local, 1.0, 1.0, dtype, context)
 
 
 def _check_split(gpu_split: list[float] | None) -> None:

@@ -228,10 +228,8 @@ class ExLlamaV2(LoadableModel):
 
     @property
     def capturable(self) -> bool:
-        """Whether passes can be captured as CUDA graphs: without hooks or length-dependent rotation."""
-        tables = self._rotary or ()
-        fixed = not any(table.depends_on_length for table in tables)
-        return self.loaded and fixed and all(module.capturable for module in self.modules)
+        """Whether passes can be captured as CUDA graphs: without hooks."""
+        return self.loaded and all(module.capturable for module in self.modules)
 
     @property
     def devices(self) -> list[torch.device]:

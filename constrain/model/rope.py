@@ -44,7 +44,7 @@ class RopeParameters:
         score_factor: factor of the scores of latent attention, only some of whose features are rotated ("yarn").
         low_freq_factor, high_freq_factor: bounds of the llama3 bands.
         beta_fast, beta_slow, truncate: bounds of the YaRN ramp, in rotations over the original context.
-        short_factor, long_factor: divisors of each frequency up to, and beyond, the original context ("su").
+        short_factor, long_factor: divisors of each frequency for contexts up to, and beyond, the original one ("su").
         axes: the axis, 0 to 2, by which each pair of features turns; empty: there is one axis.
     """
 
@@ -176,26 +176,27 @@ def _su_amplitude(factor: float, original_length: int) -> float:
     return math.sqrt(1 + math.log(factor) / math.log(original_length)) if factor > 1 and original_length > 1 else 1.0
 
 
-def inverse_frequencies(rope: RopeParameters, alpha: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
-    """Compute the angle per position of each pair of features, float32 ``[dim / 2]``, twice: for sequences up to the
-    original length, and for longer ones.
+def inverse_frequencies(rope: RopeParameters, alpha: float = 1.0, context: int = 0) -> torch.Tensor:
+    """Compute the angle per position of each pair of features, float32 ``[dim / 2]``.
 
     Args:
         rope: the parameters.
         alpha: NTK scaling of the base.
+        context: maximum length of sequences, which selects one of the two sets of frequencies of "su".
     """
     theta = rope.theta * alpha ** (rope.dim / (rope.dim - 2)) if rope.dim > 2 else rope.theta
     powers = theta ** (torch.arange(0, rope.dim, 2, dtype=torch.float) / rope.dim)
     plain = 1.0 / powers
     if rope.method == "su":
-        return 1.0 / (torch.tensor(rope.short_factor) * powers), 1.0 / (torch.tensor(rope.long_factor) * powers)
+        factors = rope.long_factor if context > rope.original_length else rope.short_factor
+        return 1.0 / (torch.tensor(factors) * powers)
     if rope.method == "linear":
         plain = plain / rope.factor
     elif rope.method == "llama3":
         plain = _llama3(rope, plain)
     elif rope.method == "yarn":
         plain = _yarn(rope, theta, powers)
-    return plain, plain
+    return plain
 
 
 def _llama3(rope: RopeParameters, plain: torch.Tensor) -> torch.Tensor:
@@ -230,12 +231,14 @@ class RotaryTable:
         scale: positions are divided by this.
         alpha: NTK scaling of the base.
         dtype: dtype of the table.
+        context: maximum length of sequences. Frequencies depend on it, and not on the length of each sequence: keys
+            in a cache keep the rotation that they had when they were computed.
     """
 
-    def __init__(self, rope: RopeParameters, scale: float, alpha: float, dtype: torch.dtype) -> None:
+    def __init__(self, rope: RopeParameters, scale: float, alpha: float, dtype: torch.dtype, context: int = 0) -> None:
         self._rope, self._dtype = rope, dtype
-        self._frequencies = tuple(each / scale for each in inverse_frequencies(rope, alpha))
-        self._tables: dict[tuple[bool, torch.device], tuple[torch.Tensor, torch.Tensor]] = {}
+        self._frequencies = inverse_frequencies(rope, alpha, context) / scale
+        self._tables: dict[torch.device, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def rows(
         self, positions: slice | torch.Tensor, end: int, device: torch.device
@@ -244,7 +247,7 @@ class RotaryTable:
 
         Args:
             positions: a range, or ``[batch, length]`` on ``device``.
-            end: length of the sequence, which also selects one of the two sets of frequencies of "su".
+            end: length of the sequence; all positions are below it.
             device: device of the result.
 
         Returns:
@@ -270,27 +273,18 @@ class RotaryTable:
         cos, sin = (part[:, 0].gather(0, index)[None, :, None] for part in self._table(end, device))
         return cos, sin
 
-    @property
-    def depends_on_length(self) -> bool:
-        """Whether the rotation of a position depends on the length of the sequence."""
-        return self._rope.method == "su"
-
     def whole(self, end: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
         """Cosines and sines of at least all positions below ``end``, ``[positions, 1, dim]``."""
         return self._table(end, device)
 
     def _table(self, end: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-        beyond = self._rope.method == "su" and end > self._rope.original_length
-        table = self._tables.get((beyond, device))
+        table = self._tables.get(device)
         if table is None or table[0].shape[0] < end:
-            table = self._compute(1 << max(10, (end - 1).bit_length()), self._frequencies[beyond], device)
-            self._tables[beyond, device] = table
+            table = self._tables[device] = self._compute(1 << max(10, (end - 1).bit_length()), device)
         return table
 
-    def _compute(
-        self, length: int, frequencies: torch.Tensor, device: torch.device
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        angles = torch.outer(torch.arange(length, dtype=torch.float), frequencies)
+    def _compute(self, length: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+        angles = torch.outer(torch.arange(length, dtype=torch.float), self._frequencies)
         cos, sin = angles.cos() * self._rope.amplitude, angles.sin() * self._rope.amplitude
         full = torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1)
         return full[0].unsqueeze(1).to(device, self._dtype), full[1].unsqueeze(1).to(device, self._dtype)

@@ -127,7 +127,6 @@ def ragged_attention(batch: ForwardBatch, model: ExLlamaV2, cache: ExLlamaV2Cach
     device, dtype, size = model.modules[0].device, model.compute_dtype, batch.page_size
 
     def view(table: RotaryTable, window: int | None) -> _LayerMetadata:
-        # Row by row: with some scaling methods, the rotation depends on the sequence length.
         turned = [rotations(table, row.past, row.end, row.images, device) for row in batch.rows]
         cos, sin = (torch.cat(parts, dim=1) for parts in zip(*turned, strict=True))
         write = _concatenated(

@@ -13,8 +13,8 @@ from constrain.model.rope import RopeParameters, RotaryTable, inverse_frequencie
 
 
 def test_alpha_scales_the_base() -> None:
-    plain, _ = inverse_frequencies(RopeParameters(theta=10_000.0, dim=16))
-    scaled, _ = inverse_frequencies(RopeParameters(theta=10_000.0, dim=16), alpha=4.0)
+    plain = inverse_frequencies(RopeParameters(theta=10_000.0, dim=16))
+    scaled = inverse_frequencies(RopeParameters(theta=10_000.0, dim=16), alpha=4.0)
     expected = (10_000.0 * 4.0 ** (16 / 14)) ** (-torch.arange(0, 16, 2) / 16)
     torch.testing.assert_close(scaled, expected)
     assert scaled[0] == plain[0] and (scaled[1:] < plain[1:]).all()
@@ -56,7 +56,7 @@ def test_rows_at_given_positions() -> None:
 
 @pytest.mark.parametrize("dim", [2, 8])
 def test_no_number_of_features_divides_by_zero(dim: int) -> None:
-    short, _ = inverse_frequencies(RopeParameters(theta=10_000.0, dim=dim), alpha=2.0)
+    short = inverse_frequencies(RopeParameters(theta=10_000.0, dim=dim), alpha=2.0)
     assert short.isfinite().all()
 
 

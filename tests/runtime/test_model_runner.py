@@ -33,6 +33,7 @@ FAMILIES = [
     "llama_biases",
     "llama_tied",
     "mistral_window",
+    "phi3_longrope",
     "qwen2",
     "qwen3",
     "mixtral",
