@@ -106,6 +106,7 @@ def _after_dense_layers(reader: ConfigReader, layer: int) -> bool:
 _GEMMA = {"tie_word_embeddings": True, "head_dim": 256}
 _GEMMA2 = {
     "tie_word_embeddings": True,
+    "num_key_value_heads": 4,
     "head_dim": 256,
     "query_pre_attn_scalar": 256,
     "sliding_window": 4096,
@@ -169,7 +170,7 @@ _SMOLLM3 = replace(
     _LLAMA,
     sliding=_unrotated_if_used,
     rotary=_rotated,
-    defaults={"num_key_value_heads": 4, "rope_theta": 2_000_000.0},
+    defaults={"num_key_value_heads": 4, "rope_theta": 2_000_000.0, "tie_word_embeddings": True},
 )
 _GRANITE_STACKED = StackedNames("input_linear.weight", "output_linear.weight")
 _GRANITE_MOE = replace(
@@ -186,7 +187,7 @@ _GLM = replace(
     output_bias_follows=False,
     fused_mlp=True,
     interleaved=True,
-    defaults={"partial_rotary_factor": 0.5, "num_key_value_heads": 2, "head_dim": 128},
+    defaults={"partial_rotary_factor": 0.5, "num_key_value_heads": 2, "head_dim": 128, "rms_norm_eps": 1.5625e-7},
 )
 _GLM4 = replace(
     _GLM,
@@ -206,7 +207,7 @@ _GLM4_MOE = replace(
         normalised=None,
         sparse=_after_dense_layers,
     ),
-    defaults={"partial_rotary_factor": 0.5, "norm_topk_prob": True, "rms_norm_eps": 1e-5},
+    defaults={"partial_rotary_factor": 0.5, "num_key_value_heads": 8, "norm_topk_prob": True, "rms_norm_eps": 1e-5},
 )
 _DEEPSEEK = replace(
     _LLAMA,
@@ -231,13 +232,14 @@ _DEEPSEEK2 = replace(
         "scoring_func": ("softmax",),
         "topk_method": ("greedy", "group_limited_greedy"),
     },
-    defaults={"first_k_dense_replace": 0, "topk_method": "greedy", "n_shared_experts": 2},
+    defaults={"q_lora_rank": 1536, "first_k_dense_replace": 0, "topk_method": "greedy", "n_shared_experts": 2},
 )
 _DEEPSEEK3 = replace(
     _DEEPSEEK,
     experts=_GLM4_MOE.experts,
     supported={**_DEEPSEEK.supported, "scoring_func": ("sigmoid",), "topk_method": ("noaux_tc",)},
     defaults={
+        "q_lora_rank": 1536,
         "first_k_dense_replace": 3,
         "n_group": 8,
         "topk_group": 4,
@@ -314,6 +316,7 @@ _MIXTRAL = DecoderTraits(
         "num_local_experts": 8,
         "num_experts_per_tok": 2,
         "rms_norm_eps": 1e-5,
+        "rope_theta": 1_000_000.0,
         "max_position_embeddings": 131_072,
     },
 )
@@ -350,7 +353,7 @@ _QWEN2_MOE = replace(
 _QWEN3_MOE = replace(
     _QWEN3,
     sliding=_every_layer_if_used,
-    experts=ExpertTraits(normalised=None, sparse=_each_nth),
+    experts=ExpertTraits(newer_count_key="num_local_experts", normalised=None, sparse=_each_nth),
     defaults={
         "sliding_window": 4096,
         "num_key_value_heads": 4,
@@ -385,6 +388,12 @@ _GPT_OSS = DecoderTraits(
         "sliding_window": 128,
         "num_experts_per_tok": 4,
         "rope_theta": 150_000.0,
+        "rope_scaling": {
+            "rope_type": "yarn",
+            "factor": 32.0,
+            "original_max_position_embeddings": 4096,
+            "truncate": False,
+        },
         "max_position_embeddings": 131_072,
     },
 )

@@ -39,7 +39,7 @@ def read_experts(reader: ConfigReader, traits: ExpertTraits, layers: int) -> Exp
     Raises:
         ConfigError: a value is missing, of the wrong type or out of bounds.
     """
-    count = reader.integer(traits.count_key, high=_MAX_EXPERTS)
+    count = _read_count(reader, traits)
     return ExpertConfig(
         traits=traits,
         count=count,
@@ -48,6 +48,11 @@ def read_experts(reader: ConfigReader, traits: ExpertTraits, layers: int) -> Exp
         routing=_read_routing(reader, traits, count),
         layers=tuple(traits.sparse(reader, layer) for layer in range(layers)),
     )
+
+
+def _read_count(reader: ConfigReader, traits: ExpertTraits) -> int:
+    newer = reader.integer(traits.newer_count_key, None, high=_MAX_EXPERTS) if traits.newer_count_key else None
+    return int(newer or reader.integer(traits.count_key, high=_MAX_EXPERTS))
 
 
 def _read_shared_size(reader: ConfigReader, traits: ExpertTraits) -> int:

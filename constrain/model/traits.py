@@ -105,6 +105,7 @@ class ExpertTraits:
         normalised: likewise; ``None``: as ``norm_topk_prob`` of the config.
         sparse: selects the layers that have experts; others have an MLP.
         weighted_inputs: the weights of experts multiply their inputs, in place of their outputs.
+        newer_count_key: the key that newer configs have in place of ``count_key``, if there is one.
     """
 
     names: ExpertNames = ExpertNames()
@@ -119,6 +120,7 @@ class ExpertTraits:
     normalised: bool | None = True
     sparse: LayerRule = lambda reader, layer: True
     weighted_inputs: bool = False
+    newer_count_key: str | None = None
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from checkpoints import FAMILIES, Family
 
 from constrain.errors import ConfigError, ModelError
 from constrain.model import ExLlamaV2, ExLlamaV2Config
@@ -192,6 +193,33 @@ def test_older_configs_spell_rope_differently(llama_copy: Any, checkpoint: Calla
         older.model_dir = str(write(llama_copy.folder, source))
         older.prepare(no_tensors=True)
         assert older.rope == newer.rope and older.rope.method is not None
+
+
+#: Keys without which some configs of transformers are not complete.
+_COMPLETE: dict[str, dict[str, Any]] = {"Glm4Moe": {"head_dim": 128}, "DeepseekV2": {"num_experts_per_tok": 6}}
+#: Keys whose absence is an error or changes no output, and one of which the default of transformers has changed.
+_OWN_DEFAULTS = {"architectures", "bos_token_id", "eos_token_id", "pad_token_id", "max_position_embeddings"}
+_CHANGED_DEFAULTS = {"Glm": {"attention_bias"}, "Glm4": {"attention_bias"}}
+
+
+@pytest.mark.parametrize("name", sorted({family.name for family in FAMILIES.values()}))
+def test_what_a_config_leaves_out_is_as_in_transformers(name: str, tmp_path: Path) -> None:
+    architecture = {"Gemma3": "Gemma3ForCausalLM", "Llama4Text": "Llama4ForCausalLM"}.get(name, f"{name}ForCausalLM")
+    completed = _COMPLETE.get(name, {})
+    whole = type(Family(name).config())().to_dict() | {"architectures": [architecture]} | completed
+
+    def read(data: dict[str, Any]) -> dict[str, Any]:
+        config = ExLlamaV2Config()
+        config.model_dir = str(write(tmp_path, data))
+        config.prepare(no_tensors=True)
+        return vars(config)
+
+    expected = read(whole)
+    for key in whole.keys() - completed.keys() - _OWN_DEFAULTS - _CHANGED_DEFAULTS.get(name, set()):
+        try:
+            assert read({other: value for other, value in whole.items() if other != key}) == expected, key
+        except ConfigError as error:
+            assert f"{key}: missing" in str(error)
 
 
 @pytest.mark.parametrize("name", ["qwen2_window", "gemma2", "gemma3", "smollm3_window"])

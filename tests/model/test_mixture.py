@@ -31,7 +31,7 @@ def load(folder: Path) -> ExLlamaV2:
 def test_what_is_read(checkpoint: Callable[[str], Any]) -> None:
     config = ExLlamaV2Config(checkpoint("qwen3_moe").folder)
     assert config.experts is not None
-    assert (config.num_experts, config.num_experts_per_token) == (128, 3)
+    assert (config.num_experts, config.num_experts_per_token) == (8, 3)
     assert config.experts.layers == (True, False, True)
     assert config.experts.routing == Routing(3, normalised=True)
     assert ExLlamaV2Config(checkpoint("llama").folder).num_experts is None

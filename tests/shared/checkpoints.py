@@ -150,9 +150,7 @@ FAMILIES = {
     "starcoder2": Family("Starcoder2", {"sliding_window": 5}),
     "mixtral": Family("Mixtral", {"sliding_window": 5}),
     "qwen2_moe": Family("Qwen2Moe", {**_EXPERTS, "shared_expert_intermediate_size": 24, "norm_topk_prob": False}),
-    "qwen3_moe": Family(
-        "Qwen3Moe", {**_EXPERTS, "num_experts": 128, "head_dim": 16, "norm_topk_prob": True, "mlp_only_layers": [1]}
-    ),
+    "qwen3_moe": Family("Qwen3Moe", {**_EXPERTS, "head_dim": 16, "norm_topk_prob": True, "mlp_only_layers": [1]}),
     "gpt_oss": Family(
         "GptOss",
         {
