@@ -11,6 +11,7 @@ from constrain.model import ExLlamaV2Config
 from constrain.model.tensor_files import INDEX_FILE
 from constrain.quantization.layer_weights import Rounding
 from constrain.quantization.output_folder import RECORD_FILE, OutputFolder
+from constrain.tokenizer.chat import TEMPLATES_FOLDER
 from constrain.tokenizer.files import read_json_object
 
 #: Endings of weights and of what is made from them.
@@ -62,10 +63,11 @@ def write_index(output: OutputFolder) -> None:
 
 def copy_others(source: Path, output: OutputFolder) -> None:
     """Copy the files beside the weights: tokenizer, templates, settings of generation, and texts."""
-    for file in sorted(source.iterdir()):
+    for file in sorted([*source.iterdir(), *(source / TEMPLATES_FOLDER).glob("*.jinja")]):
         is_weights = file.suffix in _WEIGHTS or file.name.endswith(".index.json")
         if file.is_file() and not is_weights and not file.name.startswith(".") and file.name not in _OWN:
-            with output.replaced(file.name) as partial:
+            with output.replaced(str(file.relative_to(source))) as partial:
+                partial.parent.mkdir(exist_ok=True)
                 shutil.copyfile(file, partial)
 
 

@@ -23,6 +23,8 @@ from constrain.tokenizer.files import MAX_JSON_BYTES, read_json_object
 
 MAX_PROMPT_CHARS = MAX_TEXT
 """Maximum length of the output of a template."""
+TEMPLATES_FOLDER = "additional_chat_templates"
+"""Folder of the templates of a model besides its default one."""
 
 
 class _GenerationBlock(Extension):
@@ -129,11 +131,17 @@ class ChatTemplate:
 def read_chat_templates(model_dir: Path, settings: Mapping[str, Any] | None) -> dict[str, ChatTemplate]:
     """Read the chat templates of a model folder, by name; one without a name is called ``default``.
 
-    They are in ``chat_template.jinja``, or else in ``chat_template.json`` or ``tokenizer_config.json``.
+    They are in ``chat_template.jinja`` and, by their names, in ``TEMPLATES_FOLDER``, or else in ``chat_template.json``
+    or ``tokenizer_config.json``.
     """
-    path = model_dir / "chat_template.jinja"
-    if path.is_file():
-        return {"default": ChatTemplate(_read_text(path), str(path))}
+    own = {"default": model_dir / "chat_template.jinja"}
+    own |= {path.stem: path for path in sorted((model_dir / TEMPLATES_FOLDER).glob("*.jinja"))}
+    if found := {name: path for name, path in own.items() if path.is_file()}:
+        return {name: ChatTemplate(_read_text(path), str(path)) for name, path in found.items()}
+    return _read_templates_of_json(model_dir, settings)
+
+
+def _read_templates_of_json(model_dir: Path, settings: Mapping[str, Any] | None) -> dict[str, ChatTemplate]:
     path = model_dir / "chat_template.json"
     if path.is_file():
         found = read_json_object(path, TokenizerError).get("chat_template")

@@ -67,7 +67,7 @@ def as_plain_model(folder: Path, copy: Path, bits: int = 4, **bits_of: int) -> P
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
 
 @pytest.fixture(scope="module")
@@ -121,8 +121,11 @@ def test_other_files_are_copied(tiny_dir: Path, tmp_path: Path) -> None:
     (source / "pytorch_model.bin").write_bytes(b"weights")
     (source / ".hidden").write_text("")
     (source / "folder").mkdir()
+    (source / "additional_chat_templates").mkdir()
+    (source / "additional_chat_templates" / "rag.jinja").write_text("{{ documents }}")
     quantize(source, tmp_path / "out", bits=8)
-    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+    copied = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "additional_chat_templates/rag.jinja")
+    for name in copied:
         assert (tmp_path / "out" / name).read_bytes() == (source / name).read_bytes()
     assert not {"pytorch_model.bin", ".hidden", "folder", "model.safetensors"} & contents(tmp_path / "out").keys()
     assert {(tmp_path / "out" / name).stat().st_mode & 0o777 for name in contents(tmp_path / "out")} == {

@@ -77,6 +77,10 @@ def test_where_templates_are_found(save_byte_level: Save, load: Load) -> None:
     assert load(folder).apply_chat_template([]) == "own json"
     (folder / "chat_template.jinja").write_text("own file")
     assert load(folder).apply_chat_template([], tools=TOOLS) == "own file"
+    (folder / "additional_chat_templates").mkdir()
+    (folder / "additional_chat_templates" / "tool_use.jinja").write_text("own file of tools")
+    assert load(folder).apply_chat_template([]) == "own file"
+    assert load(folder).apply_chat_template([], tools=TOOLS) == "own file of tools"
 
 
 def test_errors_of_templates(save_byte_level: Save, load: Load) -> None:
