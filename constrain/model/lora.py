@@ -17,7 +17,9 @@ from constrain.model.lora_config import LoraConfig
 from constrain.model.modules import Linear, Module
 from constrain.model.tensor_files import TensorFiles
 
-_SKIPPED = (".original_module.weight", ".modules_to_save.weight")
+_ORIGINAL = ".original_module.weight"
+#: Part of the names of modules that were trained as a whole, in files that ``peft`` has not written itself.
+_TRAINED = re.compile(r"\.modules_to_save(\.default)?(?=\.weight)")
 #: Other layers than those of the text model are of a vision tower, for example, whose names end alike.
 _PROJECTION = re.compile(r"((?:(?:.*?\.)?(?:language_)?model\.)?(layers\.\d+\..+))\.lora_([AB])(?:\.default)?\.weight")
 
@@ -134,7 +136,8 @@ class ExLlamaV2Lora:
         pairs: dict[str, dict[str, str]] = {}
         names: dict[str, str] = {}
         for name in files.tensors:
-            if name.endswith(_SKIPPED):
+            module = _TRAINED.sub("", name)
+            if name.endswith(_ORIGINAL) or (module != name and module in files.tensors):
                 continue
             if match := _PROJECTION.fullmatch(name):
                 layer = self.config.prefix.body + match[2]
@@ -143,9 +146,9 @@ class ExLlamaV2Lora:
                         f"{files.tensors[name].file}: {name} adapts {layer}, for which there is another tensor"
                     )
                 pairs.setdefault(layer, {})[match[3]] = name
-            elif name.endswith("embed_tokens.weight"):
+            elif module.endswith("embed_tokens.weight"):
                 self.embed_tokens = self._replacement(files, name, self.model.modules[0])
-            elif name.endswith("lm_head.weight"):
+            elif module.endswith("lm_head.weight"):
                 self.lm_head = self._replacement(files, name, self.model.modules[-1])
             elif name.endswith("bias"):
                 self._check_zero(files, name)

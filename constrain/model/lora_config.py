@@ -20,6 +20,7 @@ _UNSUPPORTED: tuple[tuple[str, tuple[Any, ...]], ...] = (
     ("use_dora", (False,)),
     ("use_qalora", (False,)),
     ("layer_replication", ()),
+    ("alora_invocation_tokens", ()),
 )
 
 

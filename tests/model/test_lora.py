@@ -204,9 +204,11 @@ def test_weights_of_eight_bits_can_be_adapted(llama_copy: Any, tmp_path: Path) -
     close(found, merged(llama_copy, (adapter(), ALPHA / RANK)))
 
 
-def test_whole_replacements(llama_model: ExLlamaV2, llama_copy: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("trained", ["", ".modules_to_save", ".modules_to_save.default"])
+def test_whole_replacements(llama_model: ExLlamaV2, llama_copy: Any, tmp_path: Path, trained: str) -> None:
     new = {name: torch.randn(99, 48) * 0.2 for name in ("model.embed_tokens.weight", "lm_head.weight")}
-    tensors = adapter() | {f"base_model.model.{name}": tensor for name, tensor in new.items()}
+    stored = {name.replace(".weight", f"{trained}.weight"): tensor for name, tensor in new.items()}
+    tensors = adapter() | {f"base_model.model.{name}": tensor for name, tensor in stored.items()}
     lora = ExLlamaV2Lora.from_directory(llama_model, save(tmp_path / "a", tensors))
     llama_copy.tensors |= new
     close(llama_model.forward(IDS, loras=[lora]), merged(llama_copy, (adapter(), ALPHA / RANK)))
@@ -214,9 +216,14 @@ def test_whole_replacements(llama_model: ExLlamaV2, llama_copy: Any, tmp_path: P
 
 
 def test_biases_that_are_zero_and_copies_of_modules_are_passed_over(llama_model: ExLlamaV2, tmp_path: Path) -> None:
-    extra = {"x.lm_head.original_module.weight": torch.ones(3), "model.layers.0.mlp.up_proj.bias": torch.zeros(80)}
+    extra = {
+        "x.embed_tokens.weight": torch.ones(99, 48),
+        "x.embed_tokens.modules_to_save.weight": torch.ones(99, 48),
+        "x.lm_head.original_module.weight": torch.ones(3),
+        "model.layers.0.mlp.up_proj.bias": torch.zeros(80),
+    }
     lora = ExLlamaV2Lora.from_directory(llama_model, save(tmp_path / "a", adapter() | extra))
-    assert lora.bias_ignored and lora.lm_head is None
+    assert lora.bias_ignored and lora.lm_head is None and lora.embed_tokens is not None
     lora.unload()
 
 
@@ -229,6 +236,8 @@ _KEY = "model.layers.0.self_attn.q_proj"
         ({}, {"fan_in_fan_out": True}, ConfigError, "fan_in_fan_out: True is not supported"),
         ({}, {"use_dora": True}, ConfigError, "use_dora: True is not supported"),
         ({}, {"layer_replication": [[0, 2], [1, 3]]}, ConfigError, "layer_replication: .* is not supported"),
+        ({}, {"alora_invocation_tokens": [5, 6]}, ConfigError, "alora_invocation_tokens: .* is not supported"),
+        ({"model.layers.0.mlp.modules_to_save.weight": "ones"}, {}, WeightsError, "no part of an adapter"),
         ({}, {"peft_type": "LOHA"}, ConfigError, "peft_type: 'LOHA' is not supported"),
         ({}, {"rank_pattern": {"q_proj": 3}}, WeightsError, r"q_proj\.lora_A\.weight has shape \[4, 48\], but"),
         ({}, {"rank_pattern": {"q_proj": "3"}}, ConfigError, r"rank_pattern\.q_proj: must be an integer"),
