@@ -18,7 +18,7 @@ from constrain.engine.cache import GrammarCache, grammar_cache
 from constrain.engine.compiled_grammar import CompiledGrammar, Limits, Report, ReportEntry
 from constrain.engine.explain import Explanation, TokenExplanation
 from constrain.engine.grammars import lark_of_calls, lark_of_sql
-from constrain.engine.json_schema import compile_json_schema
+from constrain.engine.json_schema import DUMPS_LAYOUT, JsonLayout, LaidOutSchema, compile_json_schema
 from constrain.engine.lark import compile_lark, lark_of_gbnf, lark_warnings
 from constrain.engine.profile import MaskCost, MaskTimes, SchemaProfile, profile_schema
 from constrain.engine.regex import compile_choices, compile_regex
@@ -26,10 +26,13 @@ from constrain.engine.structural_tags import TranslatedTag, compile_structural_t
 from constrain.engine.vocabulary import Vocabulary
 
 __all__ = [
+    "DUMPS_LAYOUT",
     "Alternatives",
     "CompiledGrammar",
     "Explanation",
     "GrammarCache",
+    "JsonLayout",
+    "LaidOutSchema",
     "Limits",
     "MaskCost",
     "MaskTimes",

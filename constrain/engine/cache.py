@@ -15,6 +15,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from constrain.arguments import check_count, check_type, refused
 from constrain.engine.compiled_grammar import CompiledGrammar, Limits
+from constrain.engine.json_schema import JsonLayout, LaidOutSchema
 from constrain.engine.lark import compile_lark
 from constrain.engine.store import DIRECTORY_VARIABLE, Store
 from constrain.engine.vocabulary import Vocabulary
@@ -165,7 +166,9 @@ def _argument_key(value: Any) -> Any:
         return (dict, *((name, _argument_key(item)) for name, item in value.items()))
     if isinstance(value, list):
         return (list, *map(_argument_key, value))
-    plain = value is None or isinstance(value, (str, int, float, re.Pattern, Limits))
+    if isinstance(value, LaidOutSchema):
+        return (LaidOutSchema, _argument_key(value.schema), value.layout)
+    plain = value is None or isinstance(value, (str, int, float, re.Pattern, JsonLayout, Limits))
     return (type(value), value) if plain else id(value)
 
 

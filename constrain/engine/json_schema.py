@@ -8,6 +8,7 @@ masks are computed by ``Matcher::mask`` (``csrc/engine/matcher/matcher.cpp``) an
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from constrain import _core
@@ -24,6 +25,50 @@ WhitespacePolicy: TypeAlias = Literal["compact", "single", "bounded", "any"] | i
 PropertyOrder = Literal["any", "schema"]
 IntegerPolicy = Literal["any", "plain"]
 FormatPolicy = Literal["asserted", "dialect"]
+
+
+@dataclass(frozen=True)
+class JsonLayout:
+    """How JSON documents are written; the attributes are arguments of :func:`compile_json_schema`.
+
+    Raises:
+        GrammarError: a policy is unknown.
+    """
+
+    whitespace: WhitespacePolicy = "bounded"
+    property_order: PropertyOrder = "any"
+    integers: IntegerPolicy = "any"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.whitespace, bool):
+            wanted = "the name of a policy or a number of spaces"
+            raise refused("whitespace", self.whitespace, wanted, GrammarError)
+        if self.property_order not in ("any", "schema"):
+            raise GrammarError(f"there is no property order {self.property_order!r}; there are 'any' and 'schema'")
+        if self.integers not in ("any", "plain"):
+            raise GrammarError(f"there is no integer policy {self.integers!r}; there are 'any' and 'plain'")
+
+    @property
+    def policies(self) -> tuple[WhitespacePolicy, bool, bool]:
+        """The arguments of the engine: white space, whether members are in order, whether integers are plain."""
+        return self.whitespace, self.property_order == "schema", self.integers == "plain"
+
+
+#: As most models write JSON, and ``json.dumps``: with members in the order of the schema.
+DUMPS_LAYOUT = JsonLayout("single", "schema", "plain")
+
+
+@dataclass(frozen=True)
+class LaidOutSchema:
+    """A JSON Schema whose documents are written in a certain way.
+
+    Attributes:
+        schema: the schema, as ``json.loads`` returns it.
+        layout: how its documents are written.
+    """
+
+    schema: dict[str, Any] | bool
+    layout: JsonLayout
 
 
 def compile_json_schema(
@@ -71,14 +116,13 @@ def compile_json_schema(
         ResourceLimit: a limit was reached.
         ArgumentError: another argument is of the wrong type.
     """
-    _check(schema, whitespace, property_order, integers, formats)
+    _check(schema, formats)
+    layout = JsonLayout(whitespace, property_order, integers)
     check_type("lenient", lenient, bool, "a bool")
     core = _core.compile_json_schema(
         schema,
         core_vocabulary(vocab),
-        whitespace,
-        property_order == "schema",
-        integers == "plain",
+        *layout.policies,
         lenient,
         formats == "asserted",
         core_limits(limits),
@@ -96,18 +140,12 @@ def _encoded(sources: Mapping[str, str]) -> dict[str, bytes]:
     return {name: text.encode() for name, text in sources.items()}
 
 
-def _check(schema: Any, whitespace: Any, property_order: str, integers: str, formats: str) -> None:
-    """Raise an error if the schema is no schema, or a policy is unknown."""
+def _check(schema: Any, formats: str) -> None:
+    """Raise an error if the schema is no schema, or the policy of formats is unknown."""
     if not isinstance(schema, (dict, bool)):
         raise SchemaError(
             f"a schema is a dict or a bool, not a {type(schema).__name__}; json.loads parses one from a text, and "
             "constrain.extract.Target.of(type).schema generates one from a type"
         )
-    if isinstance(whitespace, bool):
-        raise refused("whitespace", whitespace, "the name of a policy or a number of spaces", GrammarError)
-    if property_order not in ("any", "schema"):
-        raise GrammarError(f"there is no property order {property_order!r}; there are 'any' and 'schema'")
-    if integers not in ("any", "plain"):
-        raise GrammarError(f"there is no integer policy {integers!r}; there are 'any' and 'plain'")
     if formats not in ("asserted", "dialect"):
         raise GrammarError(f"there is no format policy {formats!r}; there are 'asserted' and 'dialect'")

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any, TypeAlias
 
 from constrain.engine import (
+    DUMPS_LAYOUT,
     CompiledGrammar,
+    LaidOutSchema,
     Vocabulary,
     compile_json_schema,
     compile_lark,
@@ -20,20 +23,23 @@ from constrain.engine.special import pieces
 from constrain.errors import GrammarError, LarkError
 from constrain.serve.errors import APIError, in_grammar
 
+#: A JSON Schema, a regular expression for whole texts, or the text of a Lark grammar.
+Grammar: TypeAlias = "dict[str, Any] | bool | re.Pattern[str] | str"
+
 
 @dataclass(frozen=True)
 class OutputFormat:
     """A language for an answer.
 
     Attributes:
-        grammar: a JSON Schema, a regular expression for whole texts, or the text of a Lark grammar.
+        grammar: the language; JSON documents are laid out as models write them.
         grammars: those that ``@name`` stands for in the text of a Lark grammar.
         pointer: JSON pointer to the field of the request that it comes from.
         pointers: pointers to the fields that ``grammars`` come from, if these have fields of their own.
         located: turns an error of a Lark grammar into one of what the grammar was translated from.
     """
 
-    grammar: NamedGrammar
+    grammar: Grammar
     grammars: Mapping[str, NamedGrammar] = field(default_factory=dict)
     pointer: str = ""
     pointers: Mapping[str, str] = field(default_factory=dict)
@@ -52,15 +58,8 @@ class OutputFormat:
         """
         try:
             if isinstance(self.grammar, (dict, bool)):
-                # As most models write JSON: members in the order of the schema, spaces and integers of json.dumps.
-                return grammar_cache.compile(
-                    compile_json_schema,
-                    self.grammar,
-                    vocabulary,
-                    whitespace="single",
-                    property_order="schema",
-                    integers="plain",
-                )
+                layout = asdict(DUMPS_LAYOUT)
+                return grammar_cache.compile(compile_json_schema, self.grammar, vocabulary, **layout)
             if isinstance(self.grammar, re.Pattern):
                 return grammar_cache.compile(compile_regex, self.grammar, vocabulary)
             return grammar_cache.compile(compile_lark, self.grammar, vocabulary, grammars=self.grammars)
@@ -91,6 +90,7 @@ class GrammarText:
         self._vocabulary = vocabulary
         self.grammars: dict[str, NamedGrammar] = {}
         self.pointers: dict[str, str] = {}
+        self._names: dict[str | re.Pattern[str], str] = {}
 
     def literal(self, text: str) -> str:
         """Return the expression of a text, in which names of special tokens are these tokens."""
@@ -102,13 +102,14 @@ class GrammarText:
         # Lark knows "<|name|>" as the notation of the special token <|name|>, and <[NAME]> as that of [NAME].
         return " ".join(each.replace("<<", "<").replace(">>", ">") if each[0] == "<" else each for each in found)
 
-    def refer(self, grammar: NamedGrammar, pointer: str | None = None) -> str:
+    def refer(self, grammar: Grammar, pointer: str | None = None) -> str:
         """Return the expression of another grammar; ``pointer``: to the field of the request that it comes from."""
-        for name, known in self.grammars.items():
-            if type(known) is type(grammar) and known == grammar:
-                return f"@{name}"
-        name = f"call{len(self.grammars)}"
-        self.grammars[name] = grammar
+        # The texts of schemas are compared: as values, 1 equals true, and the order of members does not count.
+        key = grammar if isinstance(grammar, re.Pattern) else json.dumps(grammar)
+        if known := self._names.get(key):
+            return f"@{known}"
+        name = self._names[key] = f"call{len(self.grammars)}"
+        self.grammars[name] = LaidOutSchema(grammar, DUMPS_LAYOUT) if isinstance(grammar, (dict, bool)) else grammar
         if pointer is not None:
             self.pointers[name] = pointer
         return f"@{name}"

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from constrain.engine import Vocabulary, lark_of_structural_tag
+from constrain.engine import DUMPS_LAYOUT, Vocabulary, lark_of_structural_tag
 from constrain.engine.lark import as_lark
 from constrain.errors import LarkError, StructuralTagError
 from constrain.serve.errors import APIError, in_grammar
@@ -25,7 +25,7 @@ def structural_tag(value: Mapping[str, Any], at: str, vocabulary: Vocabulary) ->
         APIError: it is malformed, or has a format that this server does not know.
     """
     try:
-        tag = lark_of_structural_tag(value, vocabulary)
+        tag = lark_of_structural_tag(value, vocabulary, layout=DUMPS_LAYOUT)
     except StructuralTagError as error:
         raise in_grammar(error, at) from error
     return OutputFormat(tag.text, tag.grammars, at, located=tag.located)

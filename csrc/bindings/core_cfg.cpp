@@ -17,10 +17,12 @@ struct Builder : cfg::Builder {
   Builder(const Limits& limits, py::function retrieve)
       : limits(limits), retrieve(std::move(retrieve)), account(std::make_shared<MemoryAccount>(limits.max_memory)) {}
 
-  cfg::Symbol json_schema(const py::object& schema, const py::object& whitespace, std::string name, cfg::Scope scope) {
+  cfg::Symbol json_schema(const py::object& schema, const py::object& whitespace, bool in_order, bool plain_integers,
+                          std::string name, cfg::Scope scope) {
     const Deadline deadline(limits.max_seconds);
     json::Tree value = to_json(schema, limits);
-    const schema::Options options = schema_options(whitespace, false, true, false, true, limits, {}, retrieve);
+    const schema::Options options =
+        schema_options(whitespace, in_order, plain_integers, false, true, limits, {}, retrieve);
     const py::gil_scoped_release release;
     const MemoryAccount::Scope accounting(account);
     const schema::Coverage coverage = schema::compile(std::move(value), options, embedded());
@@ -110,7 +112,8 @@ void bind_cfg(py::module_& module) {
           },
           "pattern"_a, "name"_a, "scope"_a = 0)
       .def("special", &Builder::special, "token"_a, "name"_a, "scope"_a = 0)
-      .def("json_schema", &Builder::json_schema, "schema"_a, "whitespace"_a, "name"_a, "scope"_a = 0)
+      .def("json_schema", &Builder::json_schema, "schema"_a, "whitespace"_a, "in_order"_a, "plain_integers"_a, "name"_a,
+           "scope"_a = 0)
       .def("regex", &Builder::regex, "pattern"_a, "flags"_a, "name"_a, "scope"_a = 0)
       .def("substring", &Builder::substring, "chunks"_a, "name"_a, "scope"_a = 0)
       .def("scope", &Builder::scope, "name"_a)

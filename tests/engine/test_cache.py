@@ -13,8 +13,11 @@ import pytest
 import referencing
 
 from constrain.engine import (
+    DUMPS_LAYOUT,
     CompiledGrammar,
     GrammarCache,
+    JsonLayout,
+    LaidOutSchema,
     Limits,
     Vocabulary,
     allocate_bitmask,
@@ -22,10 +25,12 @@ from constrain.engine import (
     compile_json_schema,
     compile_lark,
     compile_regex,
+    compile_structural_tag,
 )
 from constrain.engine.lark import compose as lark_compose
 from constrain.errors import LarkError, RegexError, SchemaError
 
+TAG = {"format": {"type": "json_schema", "json_schema": {}}}
 LARK = 'start: "a" [WORD] ("," start)?\nWORD: /[x-z]+/\n%ignore " "'
 
 
@@ -41,7 +46,10 @@ def test_the_same_constraint_compiles_once(byte_vocab: Vocabulary) -> None:
     assert cache.compile(compile_regex, "a+", byte_vocab) is cache.compile(compile_regex, "a+", byte_vocab)
     assert cache.compile(compile_choices, ["a"], byte_vocab) is cache.compile(compile_choices, ("a",), byte_vocab)
     assert cache.compile(compile_lark, LARK, byte_vocab) is cache.compile(compile_lark, LARK, byte_vocab)
-    assert len(cache) == 4
+    for _ in range(2):
+        grammars = {"x": LaidOutSchema({"enum": [1, 2]}, JsonLayout("single"))}
+        cache.compile(compile_lark, "start: @x", byte_vocab, grammars=grammars)
+    assert len(cache) == 5
     assert cache.nbytes >= first.nbytes
     cache.clear()
     assert len(cache) == cache.nbytes == 0
@@ -51,6 +59,9 @@ def test_the_same_constraint_compiles_once(byte_vocab: Vocabulary) -> None:
 def test_different_arguments_are_different_entries(byte_vocab: Vocabulary) -> None:
     other_vocabulary = Vocabulary.from_tokens([b"a", b"1", b""], [2])
     registry: referencing.Registry[Any] = referencing.Registry()
+    layouts = (JsonLayout(), DUMPS_LAYOUT)
+    schemas: tuple[dict[str, Any], ...] = ({"const": 1}, {"const": True})
+    named_schemas = [*schemas, *(LaidOutSchema(schema, layout) for schema in schemas for layout in layouts)]
     cache = GrammarCache()
     grammars = [
         cache.compile(compile_json_schema, {"const": 1}, byte_vocab),
@@ -66,6 +77,8 @@ def test_different_arguments_are_different_entries(byte_vocab: Vocabulary) -> No
         cache.compile(compile_choices, ["1"], byte_vocab),
         cache.compile(compile_lark, 'start: "1"\nother: "2"', byte_vocab),
         cache.compile(compile_lark, 'start: "1"\nother: "2"', byte_vocab, "other"),
+        *(cache.compile(compile_lark, "start: @x", byte_vocab, grammars={"x": named}) for named in named_schemas),
+        *(cache.compile(compile_structural_tag, TAG, byte_vocab, layout=layout) for layout in layouts),
     ]
     assert len({id(grammar) for grammar in grammars}) == len(grammars) == len(cache)
     assert cache.compile(compile_json_schema, {"const": 1}, byte_vocab, limits=Limits(max_states=1000)) is grammars[7]

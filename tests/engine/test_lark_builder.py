@@ -35,7 +35,7 @@ def builder() -> _core.CfgBuilder:
         (lambda b: b.define(1, 3), "no expression 3"),
         (lambda b: b.terminal("a", "A", 1), "no grammar 1"),
         (lambda b: b.ignore("a", "A", 2), "no grammar 2"),
-        (lambda b: b.json_schema(True, "any", "J", 1), "no grammar 1"),
+        (lambda b: b.json_schema(True, "any", False, True, "J", 1), "no grammar 1"),
         (lambda b: b.regex("a", "", "A", 1), "no grammar 1"),
         (lambda b: b.start(1, 0), "no grammar 1"),
         (lambda b: b.start(b.scope("x"), 9), "no symbol 9"),

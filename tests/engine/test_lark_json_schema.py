@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from constrain.engine import GrammarCache, Vocabulary, compile_lark
-from constrain.errors import ResourceLimit
+from constrain.engine import DUMPS_LAYOUT, GrammarCache, JsonLayout, LaidOutSchema, Vocabulary, compile_lark
+from constrain.errors import GrammarError, LarkError, ResourceLimit
 
 CALLS = r"""
 start: call (";" call)*
@@ -65,6 +65,26 @@ def test_cached_in_a_file(tmp_path: Path, byte_vocab: Vocabulary) -> None:
         grammar = GrammarCache(directory=tmp_path).compile(compile_lark, CALLS, byte_vocab)
         assert grammar.accepts('call f{"id": 1}') and not grammar.accepts('call f{"id": "1"}')
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_documents_of_a_named_schema_have_its_layout(tmp_path: Path, byte_vocab: Vocabulary) -> None:
+    pair = {"properties": {"a": {"type": "integer"}, "b": {}}, "additionalProperties": False}
+    grammars = {"x": LaidOutSchema(pair, DUMPS_LAYOUT), "y": LaidOutSchema(pair, JsonLayout("compact", "any", "any"))}
+    for _ in range(2):  # the second one is read from the file
+        cache = GrammarCache(directory=tmp_path)
+        grammar = cache.compile(compile_lark, 'start: "x" @x | "y" @y', byte_vocab, grammars=grammars)
+        assert all(map(grammar.accepts, ['x{"a": 1, "b": 2}', 'y{"a":1}', 'y{"b":2,"a":1.0}']))
+        assert not any(map(grammar.accepts, ['x{"b": 2, "a": 1}', 'x{"a": 1.0}', 'x{\n"a": 1}', 'y{"a": 1}']))
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_layouts_have_known_policies(byte_vocab: Vocabulary) -> None:
+    for options in ({"whitespace": True}, {"property_order": "sorted"}, {"integers": "long"}):
+        with pytest.raises(GrammarError, match=str(next(iter(options.values())))):
+            JsonLayout(**options)
+    for schema, layout, reason in (([], JsonLayout(), "@x"), (True, JsonLayout("wide"), "white ?space policy 'wide'")):
+        with pytest.raises(LarkError, match=reason):
+            compile_lark("start: @x", byte_vocab, grammars={"x": LaidOutSchema(schema, layout)})
 
 
 def test_schema_that_turns_out_to_have_no_documents_is_no_way_on(byte_vocab: Vocabulary) -> None:

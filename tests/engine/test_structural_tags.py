@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from constrain.engine import CompiledGrammar, compile_structural_tag
+from constrain.engine import DUMPS_LAYOUT, CompiledGrammar, JsonLayout, compile_structural_tag
 from constrain.errors import StructuralTagError
 from constrain.testing import small_vocabulary
 
@@ -218,6 +218,56 @@ def test_thinking_before_an_answer() -> None:
     )
 
 
+PAIR = {"properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}, "additionalProperties": False}
+#: Layouts of a document, by name.
+PAIRS = {
+    "compact": '{"a":1,"b":2}',
+    "single": '{"a": 1, "b": 2}',
+    "lines": '{\n  "a": 1,\n  "b": 2\n}',
+    "order": '{"b":2,"a":1}',
+    "fraction": '{"a":1.0,"b":2}',
+}
+
+
+@pytest.mark.parametrize(
+    ("fields", "layout", "expected"),
+    [
+        ({}, None, "compact single lines order"),
+        ({}, DUMPS_LAYOUT, "compact single"),
+        ({}, JsonLayout("compact", "any", "any"), "compact order fraction"),
+        ({}, JsonLayout(2, "schema"), "lines"),
+        ({"any_order": False}, None, "compact single lines"),
+        ({"any_order": True}, DUMPS_LAYOUT, "compact single order"),
+        ({"max_whitespace_cnt": 0}, None, "compact order"),
+        ({"max_whitespace_cnt": 1}, None, "compact single order"),
+        ({"max_whitespace_cnt": 42}, None, "compact single lines order"),
+        ({"max_whitespace_cnt": 0}, DUMPS_LAYOUT, "compact"),
+        ({"max_whitespace_cnt": 50}, DUMPS_LAYOUT, "compact single"),
+        ({"max_whitespace_cnt": 50}, JsonLayout("any"), "compact single order fraction"),
+    ],
+)
+def test_layouts_of_documents(fields: dict[str, Any], layout: JsonLayout | None, expected: str) -> None:
+    options = {} if layout is None else {"layout": layout}
+    format = {"type": "json_schema", "json_schema": PAIR, **fields}
+    grammar = compile_structural_tag({"format": format}, small_vocabulary(), **options)
+    assert [name for name, text in PAIRS.items() if grammar.accepts(text)] == expected.split()
+
+
+def test_layouts_hold_in_all_notations() -> None:
+    structures = {"structures": [{"begin": "<f>", "schema": PAIR, "end": "</f>"}], "triggers": ["<f>"]}
+    nested = {"properties": {"pair": PAIR}, "required": ["pair"]}
+    ways: list[tuple[dict[str, Any], str]] = [
+        (structures, "<f>{}</f>"),
+        ({"format": {"type": "qwen_xml_parameter", "json_schema": nested}}, "<parameter=pair>{}</parameter>"),
+        ({"format": {"type": "json_schema", "style": "glm_xml", "json_schema": nested}},
+         "<arg_key>pair</arg_key><arg_value>{}</arg_value>"),
+    ]  # fmt: skip
+    for tag, around in ways:
+        grammar = compile_structural_tag(tag, small_vocabulary(), layout=DUMPS_LAYOUT)
+        found = [name for name, text in PAIRS.items() if grammar.accepts(around.format(text))]
+        assert found == ["compact", "single"], tag
+
+
 def test_defaults_that_are_written_out_ask_for_nothing() -> None:
     empty = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": None}
     check({"type": "qwen_xml_parameter", "json_schema": empty}, [""], ["a"])
@@ -245,7 +295,8 @@ def test_defaults_that_are_written_out_ask_for_nothing() -> None:
         ({"type": "token_dispatch", "rules": [["<no>", WORD]]}, "/format/rules/0/0", "special tokens"),
         ({"begin": "a", "content": WORD, "end": []}, "/format/end", "at least one end"),
         ({**SCHEMA, "excludes": ["<|text|>", "a"]}, "/format/excludes/1", "only special tokens"),
-        ({**SCHEMA, "max_whitespace_cnt": 1}, "/format/max_whitespace_cnt", "at least 42"),
+        ({**SCHEMA, "max_whitespace_cnt": -1}, "/format/max_whitespace_cnt", "at least 0"),
+        ({**SCHEMA, "any_order": 1}, "/format/any_order", "true or false"),
         ({**SCHEMA, "style": "minimax_m3_xml"}, "/format/style", "'minimax_m3_xml' is not one of the styles"),
         (
             {"type": "json_schema", "style": "cohere_xml", "json_schema": {"properties": {"a": {"type": "array"}}}},

@@ -158,6 +158,36 @@ def test_choices_of_tools(name: str) -> None:
     assert not accepted(ToolChoice(FUNCTIONS), number, form.content_opening + "twelve")
 
 
+@pytest.mark.parametrize("name", FORMS)
+def test_arguments_are_laid_out_as_documents_are(name: str) -> None:
+    form = FORMS[name]
+    pair = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {}}, "additionalProperties": False}
+    arguments = {"type": "object", "properties": {"pair": pair}, "required": ["pair"], "additionalProperties": False}
+    grammar = answer_format(form, ToolChoice((Function("f", arguments, ""),)), None, VOCABULARY)
+    assert grammar is not None
+    documents = ('{"a": 1, "b": 2}', '{"a":1,"b":2}', '{"b": 2, "a": 1}', '{"a": 1.0}', '{\n  "a": 1\n}', '{"a":  1}')
+    alone, called = OutputFormat(pair).compile(VOCABULARY), grammar.compile(VOCABULARY)
+    before_key, after_key, before_value, after = form.tags
+    before = f"{before_key}pair{after_key}{before_value}"
+    before, after = (before, after) if form.arguments == "tags" else ('{"pair": ', "}")
+    for text in documents:
+        call = form.written([("f", before + text + after)])
+        accepted = [alone.accepts(text), called.accepts(call, special_tokens=True)]
+        assert accepted == [text in documents[:2]] * 2, text
+
+
+def test_functions_with_like_schemas_keep_their_own() -> None:
+    schemas = ({"properties": {"a": {"const": 1}, "b": {}}}, {"properties": {"b": {}, "a": {"const": True}}})
+    functions = tuple(Function(f"f{i}", {"type": "object", **schema}, "") for i, schema in enumerate(schemas))
+    form = FORMS["hermes"]
+    grammar = answer_format(form, ToolChoice(functions), None, VOCABULARY)
+    assert grammar is not None
+    compiled = grammar.compile(VOCABULARY)
+    for arguments, function in (('{"a": 1, "b": 2}', 0), ('{"b": 2, "a": true}', 1)):
+        accepted = [compiled.accepts(form.written([(each.name, arguments)])) for each in functions]
+        assert accepted == [number == function for number in range(2)]
+
+
 def test_constants_are_those_of_json_or_of_python() -> None:
     kinds: dict[str, Any] = {"now": {"type": "boolean"}, "limit": {"type": ["integer", "null"]}}
     schema = {"type": "object", "properties": kinds, "required": ["now", "limit"], "additionalProperties": False}

@@ -59,7 +59,8 @@ def compile_lark(
         vocab: the vocabulary of the model.
         start: the rule that a whole text must match.
         grammars: the grammars for ``@name``, by name: the text of a Lark grammar, a JSON Schema (a ``dict`` or
-            ``bool``), or a compiled ``re.Pattern`` for the whole text.
+            ``bool``; a :class:`LaidOutSchema` says how its documents are written), or a compiled ``re.Pattern`` for the
+            whole text.
         special_tokens: names of special tokens, by the names of the terminals that are declared (``%declare``) for
             them.
         limits: limits on states, memory and time.

@@ -11,15 +11,16 @@ from typing import Any, TypeAlias
 
 from constrain.arguments import check_type
 from constrain.engine.compiled_grammar import CompiledGrammar, Limits
+from constrain.engine.json_schema import JsonLayout, LaidOutSchema
 from constrain.engine.lark.inline import Reference
-from constrain.engine.lark.lower import Lowering, SpecialTokens
+from constrain.engine.lark.lower import DEFAULT_LAYOUT, Lowering, SpecialTokens
 from constrain.engine.lark.program import Program
 from constrain.engine.lark.source import errors_within, load, located
 from constrain.engine.regex import flag_letters
-from constrain.errors import GrammarError, LarkError, RegexError, ResourceLimit, SchemaError
+from constrain.errors import GrammarError, LarkError, ResourceLimit
 
-NamedGrammar: TypeAlias = "str | dict[str, Any] | bool | re.Pattern[str]"
-"""The text of a Lark grammar, a JSON Schema, or a regular expression for whole texts."""
+NamedGrammar: TypeAlias = "str | dict[str, Any] | bool | LaidOutSchema | re.Pattern[str]"
+"""The text of a Lark grammar, a JSON Schema, alone or with a layout, or a regular expression for whole texts."""
 
 
 # Messages of the engine are the only place where it names the grammar at fault. If their wording changed, errors would
@@ -115,13 +116,16 @@ class Composition:
     def _word(self, name: str, grammar: Any, scope: int) -> int:
         """Add a JSON Schema or a regular expression, and return its symbol."""
         wanted = "a Lark grammar as a str, a JSON Schema as a dict or bool, or a compiled re.Pattern"
-        check_type(f"@{name}", grammar, (dict, bool, re.Pattern), wanted, partial(self._refused, name))
+        check_type(f"@{name}", grammar, (dict, bool, LaidOutSchema, re.Pattern), wanted, partial(self._refused, name))
         try:
             if isinstance(grammar, re.Pattern):
                 symbol = self.program.call("regex", grammar.pattern, flag_letters(grammar), f"@{name}", scope)
             else:
-                symbol = self.program.call("json_schema", grammar, "bounded", f"@{name}", scope)
-        except (SchemaError, RegexError) as error:
+                schema, layout = _schema_and_layout(grammar)
+                symbol = self.program.call("json_schema", schema, *layout.policies, f"@{name}", scope)
+        except ResourceLimit:
+            raise
+        except GrammarError as error:
             raise self._refused(name, f"@{name} cannot be used: {error}") from error
         return int(symbol)
 
@@ -137,6 +141,11 @@ class Composition:
             return located(self._text, message)
         error = located(str(self._grammars[inside[1]]), message[inside.end() :])
         return LarkError(error.reason, error.line, error.column, inside[1])
+
+
+def _schema_and_layout(grammar: dict[str, Any] | bool | LaidOutSchema) -> tuple[Any, JsonLayout]:
+    laid_out = grammar if isinstance(grammar, LaidOutSchema) else LaidOutSchema(grammar, DEFAULT_LAYOUT)
+    return laid_out.schema, laid_out.layout
 
 
 def check_grammars(text: str, grammars: Mapping[str, NamedGrammar] | None) -> None:
@@ -160,8 +169,13 @@ def description(
     Raises:
         TypeError, ValueError, RecursionError: a grammar has a type that cannot be compiled.
     """
-    named = [
-        [name, "regex", grammar.pattern, grammar.flags] if isinstance(grammar, re.Pattern) else [name, "", grammar]
-        for name, grammar in sorted(grammars.items())
-    ]
+    named = [[name, *_parts(grammar)] for name, grammar in sorted(grammars.items())]
     return [start, text, json.dumps(named), json.dumps(sorted(special_tokens.items()))]
+
+
+def _parts(grammar: NamedGrammar) -> list[Any]:
+    if isinstance(grammar, re.Pattern):
+        return ["regex", grammar.pattern, grammar.flags]
+    if isinstance(grammar, LaidOutSchema):
+        return ["schema", grammar.schema, *grammar.layout.policies]
+    return ["", grammar]

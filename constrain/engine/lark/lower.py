@@ -12,6 +12,7 @@ from lark.grammar import Symbol
 from lark.lexer import Pattern
 from lark.utils import get_regexp_width
 
+from constrain.engine.json_schema import JsonLayout
 from constrain.engine.lark.context import looks_outside
 from constrain.engine.lark.inline import InlineSchema, Insert, Reference, Substring, marker
 from constrain.engine.lark.program import Program
@@ -24,6 +25,9 @@ _MAX_INSTANCES = 10_000
 """Maximum number of template instances; stops a template that calls itself with ever new arguments."""
 
 _UNBOUNDED = 2**32 - 1
+
+#: Of the documents of schemas that come without a layout.
+DEFAULT_LAYOUT = JsonLayout(integers="plain")
 
 
 class _Instance(NamedTuple):
@@ -213,7 +217,7 @@ class Lowering:
     def _schema(self, inline: InlineSchema) -> Any:
         shown = inline.shown if self._name is None else f"{inline.shown} of @{self._name}"
         try:
-            return self.program.call("json_schema", inline.schema, "bounded", shown, self._scope)
+            return self.program.call("json_schema", inline.schema, *DEFAULT_LAYOUT.policies, shown, self._scope)
         except SchemaError as error:
             raise LarkError(f"the schema of %json cannot be used: {error}", inline.line, inline.column) from error
 

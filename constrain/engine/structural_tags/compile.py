@@ -8,13 +8,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from constrain.engine.compiled_grammar import CompiledGrammar, Limits
+from constrain.engine.json_schema import JsonLayout
 from constrain.engine.lark import NamedGrammar, compile_lark
+from constrain.engine.lark.lower import DEFAULT_LAYOUT
 from constrain.engine.structural_tags.writer import TagWriter
 from constrain.engine.vocabulary import Vocabulary
 from constrain.errors import LarkError, StructuralTagError
 
 
-def compile_structural_tag(tag: Mapping[str, Any], vocab: Vocabulary, *, limits: Limits = Limits()) -> CompiledGrammar:
+def compile_structural_tag(
+    tag: Mapping[str, Any],
+    vocab: Vocabulary,
+    *,
+    layout: JsonLayout = DEFAULT_LAYOUT,
+    limits: Limits = Limits(),
+) -> CompiledGrammar:
     """Compile a structural tag.
 
     Unconstrained text goes on up to the first trigger, which can only begin one of its tags; in a tag it goes on up to
@@ -29,6 +37,9 @@ def compile_structural_tag(tag: Mapping[str, Any], vocab: Vocabulary, *, limits:
             ``json``, or parameters between tags: ``qwen_xml``, ``minimax_xml``, ``deepseek_xml``,
             ``deepseek_v4_1_xml``, ``glm_xml``, ``cohere_xml`` and ``kimi_k3_xml``.
         vocab: the vocabulary of the model.
+        layout: how the documents of ``json_schema`` are written; by default members come in any order, with white space
+            as :func:`~constrain.engine.compile_json_schema` has it by default, and integers have no fraction. A format
+            may have ``any_order`` and ``max_whitespace_cnt`` of its own.
         limits: limits on states, memory and time.
 
     Raises:
@@ -36,7 +47,7 @@ def compile_structural_tag(tag: Mapping[str, Any], vocab: Vocabulary, *, limits:
             part does not compile; with a JSON pointer.
         ResourceLimit: a limit was reached.
     """
-    translated = lark_of_structural_tag(tag, vocab)
+    translated = lark_of_structural_tag(tag, vocab, layout=layout)
     try:
         return compile_lark(translated.text, vocab, grammars=translated.grammars, limits=limits)
     except LarkError as error:
@@ -64,12 +75,14 @@ class TranslatedTag:
         return StructuralTagError(re.sub(r"^@tag\d+ cannot be used: ", "", error.reason), pointer)
 
 
-def lark_of_structural_tag(tag: Mapping[str, Any], vocab: Vocabulary) -> TranslatedTag:
+def lark_of_structural_tag(
+    tag: Mapping[str, Any], vocab: Vocabulary, *, layout: JsonLayout = DEFAULT_LAYOUT
+) -> TranslatedTag:
     """Translate a structural tag into Lark's notation; see :func:`compile_structural_tag`.
 
     Raises:
         StructuralTagError: the tag is malformed, or has a format or field that is not known; with a JSON pointer.
     """
-    writer = TagWriter(vocab)
+    writer = TagWriter(vocab, layout)
     text = f"start: {writer.whole(tag)}"
     return TranslatedTag(text, writer.text.grammars, writer.text.pointers)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from constrain.engine.json_schema import JsonLayout, LaidOutSchema
 from constrain.engine.structural_tags.expressions import SPACE, Barriers, Expressions, any_of
 from constrain.engine.structural_tags.values import Document, ListedTexts, ValueForm, members
 from constrain.errors import StructuralTagError
@@ -58,7 +59,7 @@ STYLES: Mapping[str, ParameterStyle] = {
 }
 
 
-def parameters(schema: Any, style: ParameterStyle, expressions: Expressions, at: str) -> str:
+def parameters(schema: Any, style: ParameterStyle, expressions: Expressions, at: str, layout: JsonLayout) -> str:
     """Return the expression of the parameters of an object, in the order of the schema.
 
     Only members that the schema declares can be written.
@@ -68,11 +69,12 @@ def parameters(schema: Any, style: ParameterStyle, expressions: Expressions, at:
         style: how parameters are written.
         expressions: writes expressions.
         at: JSON pointer to the schema.
+        layout: how values are written that are JSON.
 
     Raises:
         StructuralTagError: the schema is not that of an object, or has a keyword that cannot be enforced here.
     """
-    writer, parts = _Writer(style, expressions), []
+    writer, parts = _Writer(style, expressions, layout), []
     for name, forms in members(schema, at).items():
         part = f"{SPACE} {writer.parameter(name, forms)}"
         parts.append(part if name in (schema.get("required") or []) else f"({part})?")
@@ -80,9 +82,10 @@ def parameters(schema: Any, style: ParameterStyle, expressions: Expressions, at:
 
 
 class _Writer:
-    def __init__(self, style: ParameterStyle, expressions: Expressions) -> None:
+    def __init__(self, style: ParameterStyle, expressions: Expressions, layout: JsonLayout) -> None:
         self._style = style
         self._expressions = expressions
+        self._layout = layout
 
     def parameter(self, name: str, forms: list[ValueForm]) -> str:
         style, literal = self._style, self._expressions.literal
@@ -99,7 +102,8 @@ class _Writer:
         if isinstance(form, Document):
             if self._style.nests and not _is_scalar(form.schema):
                 raise StructuralTagError("only values without parts can be enforced in this style", form.at)
-            return f"{SPACE} {self._expressions.refer(form.schema, form.at)} {SPACE}"
+            document = LaidOutSchema(form.schema, self._layout)
+            return f"{SPACE} {self._expressions.refer(document, form.at)} {SPACE}"
         end = frozenset({self._style.after_value})
         return self._expressions.free_text(Barriers(end, end), form.at, form.counts)
 

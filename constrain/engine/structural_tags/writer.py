@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from constrain.engine.json_schema import JsonLayout, LaidOutSchema
 from constrain.engine.lark import as_lark
 from constrain.engine.structural_tags import fields
 from constrain.engine.structural_tags.expressions import Barriers, Expressions, any_of
@@ -16,19 +17,24 @@ from constrain.errors import LarkError, StructuralTagError
 
 _Node = Mapping[str, Any]
 
-#: Longest run of white space in a JSON document: a line break and an indentation.
-_MAX_SPACE = 42
+#: Longest run of white space in a document: of ``"bounded"``, a line break and an indentation.
+_LONGEST_SPACE: Mapping[Any, int] = {"compact": 0, "single": 1, "bounded": 42}
 
 
 class TagWriter:
     """Writes formats as expressions.
 
+    Args:
+        vocab: the vocabulary of the model.
+        layout: how JSON documents are written.
+
     Attributes:
         text: the expressions, with the grammars that they refer to.
     """
 
-    def __init__(self, vocab: Vocabulary) -> None:
+    def __init__(self, vocab: Vocabulary, layout: JsonLayout) -> None:
         self.text = Expressions(vocab)
+        self._layout = layout
 
     def whole(self, tag: _Node) -> str:
         """Return the expression of a structural tag in either notation.
@@ -74,23 +80,20 @@ class TagWriter:
 
     def json_schema(self, node: _Node, at: str, barriers: Barriers) -> str:
         style = node.get("style", "json")
-        # Members come in any order in any case, and required ones are required; so both values are kept to.
-        fields.flag(node, "any_order", at)
-        if node.get("max_whitespace_cnt") is not None:
-            fields.count(node, "max_whitespace_cnt", at, _MAX_SPACE)
+        layout = self._layout_of(node, at)
         for i, name in enumerate(fields.texts(node, "excludes", at)):
             # A special token is part of no document; other texts may be.
             if not self.text.is_special(name):
                 raise StructuralTagError("only special tokens can be kept out of documents", f"{at}/excludes/{i}")
         if style == "json":
-            return self._schema(node["json_schema"], f"{at}/json_schema")
+            return self._schema(node["json_schema"], f"{at}/json_schema", layout)
         if style not in STYLES:
             known = ", ".join(("json", *STYLES))
             raise StructuralTagError(f"{style!r} is not one of the styles that can be enforced: {known}", f"{at}/style")
-        return parameters(node["json_schema"], STYLES[style], self.text, f"{at}/json_schema")
+        return parameters(node["json_schema"], STYLES[style], self.text, f"{at}/json_schema", layout)
 
     def qwen_parameters(self, node: _Node, at: str, barriers: Barriers) -> str:
-        return parameters(node["json_schema"], STYLES["qwen_xml"], self.text, f"{at}/json_schema")
+        return parameters(node["json_schema"], STYLES["qwen_xml"], self.text, f"{at}/json_schema", self._layout)
 
     def any_text(self, node: _Node, at: str, barriers: Barriers) -> str:
         counts = "" if node.get("max_chars") is None else f"{{0,{fields.count(node, 'max_chars', at)}}}"
@@ -261,7 +264,7 @@ class TagWriter:
             raise StructuralTagError("a structure is an object", at)
         fields.check_fields(item, at, {"begin", "schema", "end"}, {"begin", "schema", "end"})
         begin, end = (self.text.literal(fields.text(item, name, at)) for name in ("begin", "end"))
-        return item["begin"], f"{begin} {self._schema(item['schema'], f'{at}/schema')} {end}"
+        return item["begin"], f"{begin} {self._schema(item['schema'], f'{at}/schema', self._layout)} {end}"
 
     def _content(self, node: _Node, at: str, barriers: Barriers) -> str:
         return self.expression(node["content"], f"{at}/content", barriers)
@@ -285,10 +288,22 @@ class TagWriter:
             return self.expression(value, at, Barriers())
         raise StructuralTagError("must be a text or a token", at)
 
-    def _schema(self, schema: Any, at: str) -> str:
+    def _schema(self, schema: Any, at: str, layout: JsonLayout) -> str:
         if not isinstance(schema, (dict, bool)):
             raise StructuralTagError("a JSON Schema is an object, true or false", at)
-        return self.text.refer(schema, at)
+        return self.text.refer(LaidOutSchema(schema, layout), at)
+
+    def _layout_of(self, node: _Node, at: str) -> JsonLayout:
+        """Return the layout of the documents of a format, which may have its own order and bound on white space."""
+        layout = self._layout
+        if node.get("any_order") is not None:
+            layout = replace(layout, property_order="any" if fields.flag(node, "any_order", at) else "schema")
+        if node.get("max_whitespace_cnt") is None:
+            return layout
+        most = fields.count(node, "max_whitespace_cnt", at)
+        if _LONGEST_SPACE.get(layout.whitespace, most + 1) <= most:
+            return layout
+        return replace(layout, whitespace="single" if most else "compact")
 
     def _excluded_tokens(self, node: _Node, at: str) -> list[str]:
         tokens = fields.items(node, "exclude_tokens", at)

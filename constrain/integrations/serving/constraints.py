@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import Any, Literal, TypeAlias, get_args
 
 from constrain.engine import (
     CompiledGrammar,
+    JsonLayout,
     Vocabulary,
     compile_choices,
     compile_json_schema,
@@ -32,17 +34,17 @@ def compile_constraint(
         text: the JSON text of a schema, of a list of choices or of a structural tag, a regular expression, or a grammar
             in Lark's notation or in GBNF, which has ``::=``. Without meaning for ``"json_object"``.
         vocab: the vocabulary of the model.
-        whitespace: for ``"json"`` and ``"json_object"``, as for :func:`~constrain.engine.compile_json_schema`. Members
-            are written in the order of the schema, integers without fraction.
+        whitespace: of the documents of ``"json"``, ``"json_object"`` and ``"structural_tag"``, as for
+            :func:`~constrain.engine.compile_json_schema`. Members are written in the order of the schema, integers
+            without fraction.
 
     Raises:
         GrammarError: the constraint is malformed, or cannot be enforced.
     """
+    layout = JsonLayout(whitespace, "schema", "plain")
     if kind in ("json", "json_object"):
         schema = {"type": "object"} if kind == "json_object" else _parsed(text)
-        return grammar_cache.compile(
-            compile_json_schema, schema, vocab, whitespace=whitespace, property_order="schema", integers="plain"
-        )
+        return grammar_cache.compile(compile_json_schema, schema, vocab, **asdict(layout))
     if kind == "regex":
         return grammar_cache.compile(compile_regex, text, vocab)
     if kind == "choice":
@@ -50,7 +52,7 @@ def compile_constraint(
     if kind == "grammar":
         return grammar_cache.compile(compile_lark, as_lark(text), vocab)
     if kind == "structural_tag":
-        return grammar_cache.compile(compile_structural_tag, _parsed(text), vocab)
+        return grammar_cache.compile(compile_structural_tag, _parsed(text), vocab, layout=layout)
     raise GrammarError(f"there is no kind of constraint {kind!r}; there are {', '.join(get_args(ConstraintKind))}")
 
 

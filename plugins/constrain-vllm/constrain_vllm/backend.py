@@ -23,6 +23,9 @@ KINDS: dict[str, ConstraintKind] = {
     "STRUCTURAL_TAG": "structural_tag",
 }
 
+#: Names of the schemas in structural tags.
+_SCHEMAS = ("schema", "json_schema")
+
 #: Vocabularies by tokenizer, then by number of logits.
 _vocabularies: WeakKeyDictionary[Any, dict[int, Vocabulary]] = WeakKeyDictionary()
 
@@ -79,8 +82,8 @@ def compile_request(config: Any, request_type: Any, spec: str, vocabulary: Vocab
         GrammarError: it cannot be enforced.
     """
     kind = KINDS[request_type.name]
-    if kind == "json" and config.disable_additional_properties:
-        spec = _closed(spec)
+    if config.disable_additional_properties and kind in ("json", "structural_tag"):
+        spec = _closed(spec, is_schema=kind == "json")
     whitespace: WhitespacePolicy = "compact" if config.disable_any_whitespace else "bounded"
     return compile_constraint(kind, spec, vocabulary, whitespace=whitespace)
 
@@ -104,11 +107,20 @@ def _eos_ids(model_config: Any) -> list[int]:
     return [id_ for id_ in listed if id_ is not None]
 
 
-def _closed(schema: str) -> str:
-    """Return a schema whose objects have no other members than those that it lists."""
+def _closed(spec: str, is_schema: bool) -> str:
+    """Return a schema, or a structural tag of such, whose objects have no other members than those that it lists."""
     from vllm.v1.structured_output.backend_guidance import process_for_additional_properties
 
+    def close_within(node: Any) -> Any:
+        if isinstance(node, list):
+            return [close_within(each) for each in node]
+        if not isinstance(node, dict):
+            return node
+        return {name: (close if name in _SCHEMAS else close_within)(value) for name, value in node.items()}
+
+    close = process_for_additional_properties
     try:
-        return json.dumps(process_for_additional_properties(schema))
+        value = json.loads(spec)
+        return json.dumps(close(value) if is_schema else close_within(value))
     except (ValueError, RecursionError) as error:
         raise GrammarError(f"the constraint is not JSON: {error}") from error

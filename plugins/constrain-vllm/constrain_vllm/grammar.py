@@ -22,10 +22,15 @@ class ConstrainGrammar:
 
     Tokens that vLLM does not feed to the grammar, such as the thoughts of a reasoning model, count against the budget,
     too: they are the output tokens of the request that the grammar has not accepted.
+
+    Attributes:
+        num_drafted_thoughts: number of tokens of the current draft that come before the constraint applies, while they
+            are no output of the request yet.
     """
 
     def __init__(self, state: OutputState) -> None:
         self.state = state
+        self.num_drafted_thoughts = 0
         self._request: Request | None = None
         self._max_tokens = 0
         self._num_unconstrained = 0
@@ -65,12 +70,13 @@ class ConstrainGrammar:
     def reset(self) -> None:
         """Go back to the start of the output."""
         self.state.reset()
-        self._num_unconstrained = 0
+        self._num_unconstrained = self.num_drafted_thoughts = 0
 
     def _budget(self) -> int | None:
         if self._request is None:
             return None
-        return max(0, self._max_tokens - self._num_unconstrained - self.state.num_tokens)
+        used = self._num_unconstrained + self.num_drafted_thoughts + self.state.num_tokens
+        return max(0, self._max_tokens - used)
 
     def _count_unconstrained(self) -> None:
         # While drafts are tried out, the grammar is ahead of the request, and the difference is too small.

@@ -40,6 +40,7 @@ def install() -> None:
     backend_guidance.validate_guidance_grammar = _validated_later
     SamplingParams._validate_structured_outputs = _validating(SamplingParams._validate_structured_outputs)
     StructuredOutputManager._create_grammar = _with_budget(StructuredOutputManager._create_grammar)
+    StructuredOutputManager._get_constraint_bounds = _noting_thoughts(StructuredOutputManager._get_constraint_bounds)
     _log.info("structured outputs of the back ends %s are constrained by constrain", " and ".join(NAMES))
 
 
@@ -72,3 +73,18 @@ def _with_budget(original: Callable[..., Any]) -> Callable[..., Any]:
         return grammar
 
     return create_grammar
+
+
+def _noting_thoughts(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Tell the grammar how many tokens of a draft are thoughts, which vLLM divides from what the grammar is fed."""
+
+    @wraps(original)
+    def bounds(manager: Any, request: Any, spec_tokens: Any, spec_tokens_committed: bool = False) -> Any:
+        found = original(manager, request, spec_tokens, spec_tokens_committed)
+        grammar = request.structured_output_request.grammar
+        if isinstance(grammar, ConstrainGrammar):
+            drafted = 0 if spec_tokens_committed else len(spec_tokens)
+            grammar.num_drafted_thoughts = min(found.grammar_start, drafted)
+        return found
+
+    return bounds

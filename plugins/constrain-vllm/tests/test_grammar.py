@@ -32,6 +32,9 @@ PERSON = {
     "additionalProperties": False,
 }
 
+PERSON_TAG = {"structures": [{"begin": "<p>", "schema": PERSON, "end": "</p>"}], "triggers": ["<p>"]}
+PERSONS = ('{"name":"Ada","age":36}', '{"name": "Ada",\n"age":36}', '{"age":36,"name":"Ada"}')
+
 
 @dataclass
 class Request:
@@ -172,6 +175,23 @@ def test_thoughts_count_against_max_tokens(backend: ConstrainBackend) -> None:
     assert allowed(grammar) == {2}
 
 
+def test_thoughts_of_a_draft_count_before_they_are_output(backend: ConstrainBackend) -> None:
+    """vLLM computes masks for what follows the end of the thoughts in a draft; the output grows when it is accepted."""
+    grammar, request = compiled(backend, "regex", "[0-9]+"), Request(max_tokens=10)
+    grammar.set_budget(request, max_model_len=1000)
+    request.output = [7] * 4
+    grammar.num_drafted_thoughts = 3
+    digit = max(allowed(grammar) - {2})
+    assert grammar.accept_tokens("r", [digit]) and grammar.accept_tokens("r", [digit])
+    assert allowed(grammar) == {2}
+    grammar.rollback(2)
+    grammar.num_drafted_thoughts = 0
+    request.output += [7] * 3 + [digit]
+    assert grammar.accept_tokens("r", [digit]) and allowed(grammar) != {2}
+    grammar.reset()
+    assert grammar.num_drafted_thoughts == 0
+
+
 def test_the_length_of_the_model_is_a_budget(backend: ConstrainBackend) -> None:
     grammar, request = compiled(backend, "regex", "[0-9]+"), Request(max_tokens=100, num_prompt_tokens=30)
     grammar.set_budget(request, max_model_len=32)
@@ -234,6 +254,15 @@ def test_white_space_can_be_switched_off(tokenizer: Any) -> None:
     backend = ConstrainBackend(configured(disable_any_whitespace=True), tokenizer, WIDTH)
     state = compiled(backend, "json", json.dumps(PERSON)).state
     assert state.grammar.accepts('{"name":"Ada","age":36}') and not state.grammar.accepts('{"name": "Ada","age":36}')
+    tag = compiled(backend, "structural_tag", json.dumps(PERSON_TAG)).state.grammar
+    assert [tag.accepts(f"<p>{text}</p>") for text in PERSONS] == [True, False, False]
+
+
+def test_documents_in_tags_are_laid_out_as_documents_are(backend: ConstrainBackend) -> None:
+    document = compiled(backend, "json", json.dumps(PERSON)).state.grammar
+    tag = compiled(backend, "structural_tag", json.dumps(PERSON_TAG)).state.grammar
+    for text in PERSONS:
+        assert document.accepts(text) == tag.accepts(f"<p>{text}</p>") == (text != PERSONS[2])
 
 
 def test_the_generation_config_is_read_once(tokenizer: Any) -> None:
@@ -245,13 +274,32 @@ def test_the_generation_config_is_read_once(tokenizer: Any) -> None:
     assert model_vocabulary(model, tokenizer, WIDTH + 32) is first and len(reads) == 1
 
 
-def test_a_schema_that_is_no_json_is_a_mistake_of_its_request(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """vLLM parses it where objects are to have no other members than those that are listed."""
+@pytest.fixture
+def closing(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> ConstrainBackend:
+    """A back end whose objects are to have no other members than those that are listed; vLLM closes the schemas."""
     for name in ("vllm", "vllm.v1", "vllm.v1.structured_output"):
         monkeypatch.setitem(sys.modules, name, SimpleNamespace())
-    closing = SimpleNamespace(process_for_additional_properties=json.loads)
-    monkeypatch.setitem(sys.modules, "vllm.v1.structured_output.backend_guidance", closing)
-    backend = ConstrainBackend(configured(disable_additional_properties=True), tokenizer, WIDTH)
-    assert compiled(backend, "json", json.dumps(PERSON))
-    with pytest.raises(GrammarError, match="the constraint is not JSON"):
-        compiled(backend, "json", '{"type": ')
+    closed = SimpleNamespace(process_for_additional_properties=lambda schema: {**schema, "additionalProperties": False})
+    monkeypatch.setitem(sys.modules, "vllm.v1.structured_output.backend_guidance", closed)
+    return ConstrainBackend(configured(disable_additional_properties=True), tokenizer, WIDTH)
+
+
+def test_additional_properties_can_be_switched_off(closing: ConstrainBackend) -> None:
+    schema = {"properties": {"a": {"type": "integer"}}}
+    format = {"type": "json_schema", "json_schema": schema}
+    for spec, before, after in [
+        (schema, "", ""),
+        ({"structures": [{"begin": "<p>", "schema": schema, "end": "</p>"}], "triggers": ["<p>"]}, "<p>", "</p>"),
+        ({"format": {"begin": "<p>", "content": format, "end": "</p>"}}, "<p>", "</p>"),
+        ({"format": {"type": "dispatch", "rules": [["<p>", format]]}}, "<p>", ""),
+    ]:
+        grammar = compiled(closing, "structural_tag" if before else "json", json.dumps(spec)).state.grammar
+        accepted = [grammar.accepts(before + text + after) for text in ('{"a": 1}', '{"a": 1, "b": 2}')]
+        assert accepted == [True, False], spec
+
+
+def test_a_schema_that_is_no_json_is_a_mistake_of_its_request(closing: ConstrainBackend) -> None:
+    """vLLM parses it where objects are to have no other members than those that are listed."""
+    for kind in ("json", "structural_tag"):
+        with pytest.raises(GrammarError, match="the constraint is not JSON"):
+            compiled(closing, kind, "{")

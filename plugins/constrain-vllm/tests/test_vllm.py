@@ -79,3 +79,29 @@ def test_mistakes_are_those_of_a_request() -> None:
     ]:
         with pytest.raises(VLLMValidationError, match=reason):
             validate(**constraint)
+
+
+def test_thoughts_of_a_draft_are_noted() -> None:
+    from types import SimpleNamespace
+
+    from constrain_vllm import register
+    from vllm.v1.structured_output import StructuredOutputManager
+
+    from constrain.engine import compile_regex
+    from constrain.integrations.serving import OutputState
+    from constrain.testing import small_vocabulary
+
+    register()
+    end = 9
+    reasoner = SimpleNamespace(
+        is_reasoning_end=lambda ids: end in ids, is_reasoning_end_streaming=lambda ids, delta: end in delta
+    )
+    grammar = ConstrainGrammar(OutputState(compile_regex("[0-9]+", small_vocabulary())))
+    structured = SimpleNamespace(reasoning_ended=None, grammar=grammar)
+    request = SimpleNamespace(structured_output_request=structured, prompt_token_ids=[1], all_token_ids=[1, 7])
+    manager = SimpleNamespace(enable_in_reasoning=False, _get_reasoner=lambda request: reasoner)
+    for tokens, committed, expected in [
+        ((), False, 0), ([7, end, 5, 6], False, 2), ([7, end], False, 2), ([7, 7], False, 2), ([end, 5], True, 0)
+    ]:  # fmt: skip
+        StructuredOutputManager._get_constraint_bounds(manager, request, tokens, committed)
+        assert grammar.num_drafted_thoughts == expected, tokens
