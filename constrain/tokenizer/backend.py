@@ -58,8 +58,14 @@ class ExLlamaV2TokenizerHF:
 
     def encode(self, text: str) -> list[int]:
         """Ids of ``text``, without special tokens added."""
-        ids: list[int] = self.hf_tokenizer.encode(text, add_special_tokens=False).ids
+        # Batches are encoded without Python's lock; those called fast have no offsets, and take a quarter of the time.
+        ids: list[int] = self.hf_tokenizer.encode_batch_fast([text], add_special_tokens=False)[0].ids
         return ids
+
+    def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """Ids of ``text``, without special tokens added, and the characters from and up to which each stands."""
+        encoding = self.hf_tokenizer.encode_batch([text], add_special_tokens=False)[0]
+        return encoding.ids, encoding.offsets
 
     def decode(self, ids: list[int]) -> str:
         """Text of ``ids``, special tokens skipped."""

@@ -110,8 +110,7 @@ class PlainText:
     def _encoded(self, text: str, separators: set[int]) -> list[int]:
         if not separators:
             return [idx for segment in self._borders.split(text) for idx in self._encoded_segment(segment)]
-        encoding = self._backend.hf_tokenizer.encode(text, add_special_tokens=False)
-        tokens = zip(encoding.ids, encoding.offsets, strict=True)
+        tokens = zip(*self._backend.encode_with_offsets(text), strict=True)
         return [idx for idx, (start, end) in tokens if separators.isdisjoint(range(start, end))]
 
     def _encoded_segment(self, text: str) -> list[int]:

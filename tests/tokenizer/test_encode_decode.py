@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 
@@ -16,6 +20,27 @@ def test_text_survives_a_round_trip(tokenizer: ExLlamaV2Tokenizer, text: str) ->
     assert tokenizer.decode(ids) == [text]
     assert tokenizer.decode(ids[0]) == text
     assert tokenizer.num_tokens(text) == ids.shape[1]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_offsets_come_with_the_same_ids(tokenizer: ExLlamaV2Tokenizer, text: str) -> None:
+    backend = tokenizer.tokenizer_model
+    ids, offsets = backend.encode_with_offsets(text)
+    assert ids == backend.encode(text) == backend.hf_tokenizer.encode(text, add_special_tokens=False).ids
+    assert len(offsets) == len(ids) and all(0 <= start <= end <= len(text) for start, end in offsets)
+
+
+@pytest.mark.parametrize("encode", ["encode", "encode_with_offsets"])
+def test_other_threads_go_on_while_a_long_text_is_encoded(byte_level: ExLlamaV2Tokenizer, encode: str) -> None:
+    method: Callable[[str], object] = getattr(byte_level.tokenizer_model, encode)
+    with ThreadPoolExecutor(1) as pool:
+        began = last = time.perf_counter()
+        longest = 0.0
+        encoding = pool.submit(method, "The theory of these, " * 50_000)
+        while not encoding.done():
+            time.sleep(0.001)
+            longest, last = max(longest, time.perf_counter() - last), time.perf_counter()
+    assert longest < (last - began) / 2
 
 
 def test_bos_and_eos_surround_the_text(tokenizer: ExLlamaV2Tokenizer) -> None:
