@@ -61,7 +61,8 @@ def check_key(request: Request, keys: tuple[str, ...]) -> None:
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
     is_known = [hmac.compare_digest(given.encode(), key.encode()) for key in keys]
     if keys and not (scheme.lower() == "bearer" and any(is_known)):
-        raise APIError("this server needs a key: Authorization: Bearer KEY", status=401, code="invalid_api_key")
+        message = "this server needs a key: Authorization: Bearer KEY"
+        raise APIError(message, status=401, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
 
 
 def check_query(request: Request) -> None:
@@ -76,6 +77,7 @@ async def read_body(request: Request, kind: type[M], limit: int) -> M:
     Raises:
         APIError: it is too large, no JSON, or not of the form of ``kind``; or the client has left.
     """
+    _check_media_type(request)
     body = bytearray()
     try:
         async for part in request.stream():
@@ -88,6 +90,22 @@ async def read_body(request: Request, kind: type[M], limit: int) -> M:
         return kind.model_validate_json(bytes(body))
     except ValidationError as error:
         raise _refused(error, bytes(body)) from error
+
+
+def _check_media_type(request: Request) -> None:
+    """Raise :class:`APIError` for a body that its header says is no JSON.
+
+    Pages of other sites can have a browser send such bodies to a server, but no JSON.
+    """
+    media_type = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+    if media_type != "application/json" and not media_type.endswith("+json"):
+        message = f"the body has to be JSON, with Content-Type: application/json, not {media_type!r}"
+        raise APIError(message, status=415, code="unsupported_media_type")
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if encoding != "identity":
+        raise APIError(
+            f"the body is encoded as {encoding!r}: send it as it is", status=415, code="unsupported_encoding"
+        )
 
 
 def _refused(error: ValidationError, body: bytes) -> APIError:

@@ -56,10 +56,13 @@ def _settings(request: SamplingFields, model: ServedModel) -> Settings:
     given: dict[str, Any] = {name: config.generation_config.get(name) for name in _DEFAULTS}
     given |= {name: getattr(request, name) for name in _DEFAULTS if getattr(request, name) is not None}
     numbers = {name: value for name, value in given.items() if isinstance(value, (int, float))}
+    # With a top_p of 0 the most likely token is left; settings take 0 for "off".
+    top_p = numbers.get("top_p", 1.0)
+    top_k = max(0, int(numbers.get("top_k", 0))) if top_p else 1
     return Settings(
         temperature=numbers.get("temperature", 1.0),
-        top_p=numbers.get("top_p", 1.0),
-        top_k=max(0, int(numbers.get("top_k", 0))),
+        top_p=top_p,
+        top_k=top_k,
         min_p=numbers.get("min_p", 0.0),
         token_repetition_penalty=numbers.get("repetition_penalty", 1.0),
         token_frequency_penalty=request.frequency_penalty,

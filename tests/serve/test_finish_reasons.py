@@ -49,6 +49,19 @@ def test_a_response_at_its_limit_is_incomplete(client: httpx.Client) -> None:
     assert response["incomplete_details"] == {"reason": "max_output_tokens"}
 
 
+def test_the_last_item_of_a_response_at_its_limit_is_incomplete(client: httpx.Client) -> None:
+    format = {"type": "json_schema", "name": "p", "schema": PERSON}
+    body = {"model": "constrain", "input": "Ada is 36.", "text": {"format": format, "verbosity": "low"}}
+    for limit, status in ((8, "incomplete"), (50, "completed")):
+        text = client.post("/v1/responses", json={**body, "max_output_tokens": limit, "stream": True}).text
+        events = [json.loads(line.removeprefix("data: ")) for line in text.split("\n") if line.startswith("data: ")]
+        *_, done, ended = events
+        assert (done["type"], ended["type"]) == ("response.output_item.done", f"response.{status}")
+        assert done["item"]["status"] == ended["response"]["status"] == status
+        assert ended["response"]["output"] == [done["item"]]
+        assert ended["response"]["text"]["verbosity"] == "low"
+
+
 def test_a_text_to_stop_at_within_a_call_ends_no_call(client: httpx.Client) -> None:
     choice = ask(client, **CALL, max_tokens=150, stop='age"')["choices"][0]
     assert choice["message"]["tool_calls"][0]["function"]["name"] == "save"

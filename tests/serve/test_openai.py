@@ -105,6 +105,45 @@ def test_a_named_tool_is_called_once(client: OpenAI) -> None:
     assert [call.function.name for call in found.choices[0].message.tool_calls or ()] == ["two"]  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_only_allowed_tools_are_called(client: OpenAI, seed: int) -> None:
+    names = ("one", "two", "three")
+    functions: Any = [{"name": name, "parameters": {"enum": [{}]}} for name in names]
+    tools = [{"type": "function", "function": function} for function in functions]
+    allowed: Any = [{"type": "function", "function": {"name": name}} for name in names[:2]]
+    choice: Any = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": allowed}}
+    found = client.chat.completions.create(
+        model="constrain", messages=MESSAGES, tools=tools, tool_choice=choice, max_tokens=100, seed=seed, temperature=2
+    )
+    calls = found.choices[0].message.tool_calls
+    assert calls and {call.function.name for call in calls} <= {"one", "two"}  # type: ignore[union-attr]
+    flat: Any = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "three"}]}
+    response = client.responses.create(
+        model="constrain",
+        input="Hi",
+        tools=[{"type": "function", **function} for function in functions],
+        tool_choice=flat,
+        parallel_tool_calls=False,
+        max_output_tokens=100,
+    )
+    assert [item.name for item in response.output if item.type == "function_call"] == ["three"]
+    assert response.tool_choice.model_dump() == flat  # type: ignore[union-attr]
+
+
+def test_allowed_tools_are_tools_of_the_request(client: OpenAI) -> None:
+    tools: Any = [{"type": "function", "function": {"name": "one"}}]
+    unknown: Any = [{"type": "function", "function": {"name": "two"}}]
+    choice: Any = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": unknown}}
+    with pytest.raises(openai.BadRequestError, match="no function 'two'"):
+        client.chat.completions.create(model="constrain", messages=MESSAGES, tools=tools, tool_choice=choice)
+
+
+def test_a_top_p_of_zero_leaves_the_most_likely_token(client: OpenAI) -> None:
+    asked: Any = {"model": "constrain", "prompt": "Köln", "max_tokens": 12, "extra_body": {"regex": "[a-z ]{30}"}}
+    likely = client.completions.create(**asked, temperature=0)
+    assert client.completions.create(**asked, temperature=2, top_p=0).choices[0].text == likely.choices[0].text
+
+
 def test_streams_of_tools_put_calls_together(client: OpenAI) -> None:
     tools = [openai.pydantic_function_tool(City, name="find_city")]
     with client.chat.completions.stream(

@@ -181,6 +181,29 @@ def test_parameters_of_the_address_are_refused(client: httpx.Client) -> None:
         assert (answer.status_code, answer.json()["error"]["code"]) == (400, "unknown_parameter")
 
 
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Content-Type": "application/json; charset=utf-8"}, 200),
+        ({"Content-Type": "application/vnd.api+json"}, 200),
+        ({}, 200),
+        ({"Content-Type": "text/plain"}, 415),
+        ({"Content-Type": "application/x-www-form-urlencoded"}, 415),
+        ({"Content-Type": "application/json", "Content-Encoding": "gzip"}, 415),
+    ],
+)
+def test_bodies_are_json(client: httpx.Client, headers: dict[str, str], status: int) -> None:
+    content = json.dumps({"model": "constrain", **messages(), "regex": "ok"})
+    answer = client.post("/v1/chat/completions", content=content, headers=headers)
+    assert answer.status_code == status, answer.text
+
+
+def test_a_key_is_asked_for(url: str) -> None:
+    for given in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "secret"}, {"api-key": "secret"}):
+        answer = httpx.get(f"{url}/v1/models", headers=given)
+        assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
+
+
 def test_methods_and_paths_that_there_are_not(client: httpx.Client) -> None:
     answer = client.put("/v1/responses/resp_1", json={})
     assert answer.status_code == 405

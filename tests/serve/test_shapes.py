@@ -29,11 +29,21 @@ def test_tokens_have_their_places_in_the_text(client: httpx.Client) -> None:
     assert len(offsets) == len(choice["logprobs"]["tokens"])
     assert offsets == sorted(offsets)
     for token, offset in zip(choice["logprobs"]["tokens"], offsets, strict=True):
-        assert "\ufffd" in token or choice["text"].startswith(token, offset)
+        assert token.startswith("bytes:\\x") or choice["text"].startswith(token, offset)
     pieces = chunks(client, "completions", prompt="a", **ABC, logprobs=0)
     streamed = [offset for piece in pieces for offset in piece["choices"][0]["logprobs"]["text_offset"]]
     assert streamed == complete(client, **ABC, logprobs=0)["logprobs"]["text_offset"]
     assert streamed[-1] > 0
+
+
+def test_alternatives_of_a_token_have_names_of_their_own(client: httpx.Client) -> None:
+    found = complete(client, regex="[\U0001f600-\U0001f64f]{4}", logprobs=5, temperature=0, max_tokens=30)["logprobs"]
+    assert any(token.startswith("bytes:\\x") for token in found["tokens"])
+    for token, logprob, alternatives in zip(
+        found["tokens"], found["token_logprobs"], found["top_logprobs"], strict=True
+    ):
+        assert alternatives[token] == logprob, "the token itself is reported, however unlikely it is"
+        assert len(alternatives) in (5, 6)
 
 
 def test_tokens_after_a_text_to_stop_at_are_not_reported(client: httpx.Client) -> None:

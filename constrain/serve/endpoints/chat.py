@@ -20,6 +20,7 @@ from constrain.serve.jobs import Job
 from constrain.serve.json_values import JSONReader
 from constrain.serve.models import ServedModel
 from constrain.serve.protocol.chat import (
+    AllowedToolsChoice,
     AssistantMessage,
     ChatRequest,
     FilePart,
@@ -52,13 +53,11 @@ def chat_work(request: ChatRequest, model: ServedModel, settings: ServerSettings
         Function.of(tool.function, pointer("tools", number, "function", "parameters"))
         for number, tool in enumerate(request.tools or ())
     )
-    named = request.tool_choice.function.name if isinstance(request.tool_choice, NamedTool) else None
-    word = None if isinstance(request.tool_choice, NamedTool) else request.tool_choice
     images = ImageReader(model, settings)
     asked = Conversation(
         _messages(request.messages, images),
         functions,
-        ToolChoice.of(functions, word, named, request.parallel_tool_calls),
+        _tool_choice(request, functions),
         read_format(request, model.vocabulary),
         request.max_completion_tokens or request.max_tokens,
         request.reasoning_effort,
@@ -66,6 +65,16 @@ def chat_work(request: ChatRequest, model: ServedModel, settings: ServerSettings
         (request.top_logprobs or 0) if request.logprobs else None,
     )
     return make_work(model, request, asked)
+
+
+def _tool_choice(request: ChatRequest, functions: tuple[Function, ...]) -> ToolChoice | None:
+    choice, parallel = request.tool_choice, request.parallel_tool_calls
+    if isinstance(choice, NamedTool):
+        return ToolChoice.of(functions, "required", [choice.function.name], parallel=False)
+    if isinstance(choice, AllowedToolsChoice):
+        allowed = choice.allowed_tools
+        return ToolChoice.of(functions, allowed.mode, [each.function.name for each in allowed.tools], parallel)
+    return ToolChoice.of(functions, choice, None, parallel)
 
 
 def _messages(given: Sequence[RequestMessage], images: ImageReader) -> list[Message]:

@@ -121,13 +121,25 @@ class CompletionAnswer:
         return str(self._model.tokenizer.decode(torch.tensor(prompt), decode_special_tokens=True))
 
     def _logprobs(self, number: int, tokens: Sequence[SampledToken]) -> dict[str, Any]:
-        name = self._model.token_text
+        name = self._token_name
         return {
             "tokens": [name(token.id) for token in tokens],
             "token_logprobs": [token.logprob for token in tokens],
-            "top_logprobs": [{name(idx): logprob for idx, logprob in token.top_logprobs} for token in tokens],
+            "top_logprobs": [
+                {name(idx): logprob for idx, logprob in (*token.top_logprobs, (token.id, token.logprob))}
+                for token in tokens
+            ],
             "text_offset": [self._offset(number, token.id) for token in tokens],
         }
+
+    def _token_name(self, token: int) -> str:
+        """Return what tells a token from the others: of parts of characters, of which a text is the same, the bytes."""
+        content = self._model.vocabulary.token_bytes(token)
+        try:
+            content.decode()
+        except UnicodeDecodeError:
+            return "bytes:" + "".join(f"\\x{byte:02x}" for byte in content)
+        return self._model.token_text(token)
 
     def _offset(self, number: int, token: int) -> int:
         """Return where the next token of an output begins in its text, in characters."""

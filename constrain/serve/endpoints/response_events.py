@@ -20,7 +20,8 @@ _Event = dict[str, Any]
 #: Pointers to the fields of requests.
 FIELDS = Fields("/input", "/max_output_tokens")
 
-_STATUS = {"length": ("incomplete", {"reason": "max_output_tokens"})}
+#: What a status says of a response, beside its name.
+_DETAILS = {"incomplete": {"reason": "max_output_tokens"}}
 
 
 class ResponseAnswer:
@@ -43,7 +44,7 @@ class ResponseAnswer:
         for batch in batches:
             for part in batch.parts:
                 list(self._add(part))
-        list(self._end_item())
+        list(self._end_item(self._status))
         return self._ended(self._job.outputs[0])
 
     async def chunks(self) -> AsyncIterator[bytes]:
@@ -61,7 +62,7 @@ class ResponseAnswer:
                 for part in batch.parts if batch else ():
                     for each in self._add(part):
                         yield each
-            for each in self._end_item():
+            for each in self._end_item(self._status):
                 yield each
         except Exception as error:
             told = as_api_error(error, FIELDS)
@@ -75,15 +76,19 @@ class ResponseAnswer:
         return {**self._resource, "output": [item.data for item in self._items]}
 
     def _ended(self, output: Output) -> dict[str, Any]:
-        status, details = _STATUS.get(output.finish_reason, ("completed", None))
+        status = self._status
         completed_at = int(time()) if status == "completed" else None
+        details = _DETAILS.get(status)
         ended = {"status": status, "incomplete_details": details, "completed_at": completed_at}
-        if self._items and status == "incomplete":
-            self._items[-1].data["status"] = status
         response = {**self._current(), **ended, "usage": _usage(output)}
         if self._keep is not None:
             self._keep(response)
         return response
+
+    @property
+    def _status(self) -> str:
+        """The status of the response, and of its last item, when the output has ended."""
+        return "incomplete" if self._job.outputs[0].finish_reason == "length" else "completed"
 
     def _add(self, part: Part) -> Iterator[_Event]:
         """Add a part to the last item, or begin a new item; yield the events."""
@@ -97,9 +102,9 @@ class ResponseAnswer:
         if not isinstance(part, CallStarted):
             yield from self._placed(self._items[-1].add(part.text))
 
-    def _end_item(self) -> Iterator[_Event]:
+    def _end_item(self, status: str = "completed") -> Iterator[_Event]:
         if self._items:
-            yield from self._placed(self._items[-1].end())
+            yield from self._placed(self._items[-1].end(status))
 
     def _placed(self, events: Iterator[_Event]) -> Iterator[_Event]:
         for each in events:
@@ -123,8 +128,8 @@ class _Item:
     def add(self, text: str) -> Iterator[_Event]:
         raise NotImplementedError
 
-    def end(self) -> Iterator[_Event]:
-        self.data["status"] = "completed"
+    def end(self, status: str) -> Iterator[_Event]:
+        self.data["status"] = status
         yield {"type": "response.output_item.done", "item": {**self.data}}
 
 
@@ -151,10 +156,10 @@ class _TextItem(_Item):
         self._part["text"] += text
         yield {"type": f"{self._event}.delta", **self._place, "delta": text, **self._logprobs}
 
-    def end(self) -> Iterator[_Event]:
+    def end(self, status: str) -> Iterator[_Event]:
         yield {"type": f"{self._event}.done", **self._place, "text": self._part["text"], **self._logprobs}
         yield {"type": "response.content_part.done", **self._place, "part": {**self._part}}
-        yield from super().end()
+        yield from super().end(status)
 
     @property
     def _place(self) -> dict[str, Any]:
@@ -178,10 +183,10 @@ class _CallItem(_Item):
         self.data["arguments"] += text
         yield {"type": "response.function_call_arguments.delta", "item_id": self.data["id"], "delta": text}
 
-    def end(self) -> Iterator[_Event]:
+    def end(self, status: str) -> Iterator[_Event]:
         done = {"item_id": self.data["id"], "name": self.data["name"], "arguments": self.data["arguments"]}
         yield {"type": "response.function_call_arguments.done", **done}
-        yield from super().end()
+        yield from super().end(status)
 
 
 def _resource(request: ResponsesRequest) -> dict[str, Any]:
@@ -192,6 +197,7 @@ def _resource(request: ResponsesRequest) -> dict[str, Any]:
     choice = request.tool_choice or "auto"
     format = request.text.format if request.text and request.text.format else {"type": "text"}
     effort = request.reasoning.effort if request.reasoning else None
+    verbosity = (request.text and request.text.verbosity) or "medium"
     return {
         "id": f"resp_{uuid4().hex}",
         "object": "response",
@@ -209,7 +215,7 @@ def _resource(request: ResponsesRequest) -> dict[str, Any]:
         "parallel_tool_calls": request.parallel_tool_calls is not False,
         "max_output_tokens": request.max_output_tokens,
         "max_tool_calls": None,
-        "text": {"format": format, "verbosity": "medium"},
+        "text": {"format": format, "verbosity": verbosity},
         "reasoning": {"effort": effort, "summary": None},
         "temperature": 1.0 if request.temperature is None else request.temperature,
         "top_p": 1.0 if request.top_p is None else request.top_p,

@@ -15,6 +15,7 @@ from constrain.serve.images import ImageReader
 from constrain.serve.models import ServedModel
 from constrain.serve.protocol.chat import CalledFunction, Message, Picture, ToolCall, joined
 from constrain.serve.protocol.responses import (
+    AllowedResponseTools,
     CallItem,
     CallOutputItem,
     InputItem,
@@ -40,18 +41,25 @@ def responses_work(request: ResponsesRequest, model: ServedModel, conversation: 
     functions = tuple(
         Function.of(tool, pointer("tools", number, "parameters")) for number, tool in enumerate(request.tools or ())
     )
-    named = request.tool_choice.name if isinstance(request.tool_choice, NamedResponseTool) else None
-    word = None if isinstance(request.tool_choice, NamedResponseTool) else request.tool_choice
     asked = Conversation(
         [Message(role="system", content=request.instructions), *conversation] if request.instructions else conversation,
         functions,
-        ToolChoice.of(functions, word, named, request.parallel_tool_calls),
+        _tool_choice(request, functions),
         _format(request, model),
         request.max_output_tokens,
         request.reasoning.effort if request.reasoning else None,
         request.chat_template_kwargs or {},
     )
     return make_work(model, request, asked)
+
+
+def _tool_choice(request: ResponsesRequest, functions: tuple[Function, ...]) -> ToolChoice | None:
+    choice, parallel = request.tool_choice, request.parallel_tool_calls
+    if isinstance(choice, NamedResponseTool):
+        return ToolChoice.of(functions, "required", [choice.name], parallel=False)
+    if isinstance(choice, AllowedResponseTools):
+        return ToolChoice.of(functions, choice.mode, [each.name for each in choice.tools], parallel)
+    return ToolChoice.of(functions, choice, None, parallel)
 
 
 def _format(request: ResponsesRequest, model: ServedModel) -> OutputFormat | None:

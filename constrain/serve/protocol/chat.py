@@ -42,6 +42,26 @@ class NamedTool(Strict):
     function: _FunctionName
 
 
+class AllowedTools(Strict):
+    """The tools that may be called, or of which one has to be."""
+
+    mode: Literal["auto", "required"]
+    tools: Annotated[list[NamedTool], Field(min_length=1)]
+
+
+class AllowedToolsChoice(Strict):
+    """A choice of some of the tools, of all of which the model is told."""
+
+    type: Literal["allowed_tools"]
+    allowed_tools: AllowedTools
+
+
+ToolObject = Annotated[
+    Annotated[NamedTool, Tag(tag("function"))] | Annotated[AllowedToolsChoice, Tag(tag("allowed_tools"))],
+    by("type", "function", "allowed_tools"),
+]
+
+
 class CalledFunction(Strict):
     """A call of a function, with its arguments as JSON."""
 
@@ -208,7 +228,7 @@ class ChatRequest(ConstraintFields, SamplingFields, StreamFields, AccountFields)
     logprobs: bool | None = False
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     tools: Annotated[list[FunctionTool], Field(min_length=1)] | None = None
-    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    tool_choice: Literal["none", "auto", "required"] | ToolObject | None = None
     parallel_tool_calls: bool | None = None
     reasoning_effort: Effort | None = None
     chat_template_kwargs: JSONObject | None = None

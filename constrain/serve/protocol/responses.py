@@ -35,6 +35,20 @@ class NamedResponseTool(Strict):
     name: str
 
 
+class AllowedResponseTools(Strict):
+    """A choice of some of the tools, of all of which the model is told."""
+
+    type: Literal["allowed_tools"]
+    mode: Literal["auto", "required"]
+    tools: Annotated[list[NamedResponseTool], Field(min_length=1)]
+
+
+ResponseToolObject = Annotated[
+    Annotated[NamedResponseTool, Tag(tag("function"))] | Annotated[AllowedResponseTools, Tag(tag("allowed_tools"))],
+    by("type", "function", "allowed_tools"),
+]
+
+
 class Reasoning(Strict):
     """How much the model thinks. There are no summaries of its thoughts."""
 
@@ -168,7 +182,7 @@ class ResponsesRequest(ConstraintFields, SamplingFields, AccountFields):
     max_output_tokens: Annotated[int, Field(ge=1)] | None = None
     text: TextOptions | None = None
     tools: list[ResponseTool] | None = None
-    tool_choice: Literal["none", "auto", "required"] | NamedResponseTool | None = None
+    tool_choice: Literal["none", "auto", "required"] | ResponseToolObject | None = None
     parallel_tool_calls: bool | None = None
     reasoning: Reasoning | None = None
     stream: bool | None = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -71,30 +71,31 @@ class ToolChoice:
     def of(
         cls,
         functions: tuple[Function, ...],
-        choice: Literal["none", "auto", "required"] | str | None,
-        name: str | None,
+        choice: Literal["none", "auto", "required"] | None,
+        names: Collection[str] | None,
         parallel: bool | None,
     ) -> ToolChoice | None:
         """Read the choice of a request; ``None`` if no function may be called.
 
         Args:
             functions: all functions of the request.
-            choice: the field ``tool_choice``, if it is no name.
-            name: the name of the function that has to be called, if one is named.
+            choice: whether one has to be called.
+            names: names of those that may be called; ``None``: all.
             parallel: the field ``parallel_tool_calls``.
 
         Raises:
             APIError: there is no function to call, or two have one name.
         """
-        names = [each.name for each in functions]
-        if len(set(names)) < len(names):
+        known = [each.name for each in functions]
+        if len(set(known)) < len(known):
             raise APIError("/tools: two functions have the same name", param="/tools", code="invalid_value")
-        if name is not None:
-            functions = tuple(each for each in functions if each.name == name)
-        required = name is not None or choice == "required"
-        if required and not functions:
-            message = f"/tool_choice: there is no function {name!r}" if name else "/tool_choice: there are no tools"
+        if unknown := [name for name in names or () if name not in known]:
+            message = f"/tool_choice: there is no function {unknown[0]!r}"
             raise APIError(message, param="/tool_choice", code="invalid_value")
+        if choice == "required" and not functions:
+            raise APIError("/tool_choice: there are no tools", param="/tool_choice", code="invalid_value")
+        if names is not None:
+            functions = tuple(each for each in functions if each.name in names)
         if choice == "none" or not functions:
             return None
-        return cls(functions, required, parallel is not False and name is None)
+        return cls(functions, choice == "required", parallel is not False)
