@@ -18,6 +18,7 @@ class PenaltyParameters:
         repetition, frequency, presence: float32 ``[rows]``.
         ranges: int32 ``[rows]``, the last tokens that count in full (-1: all).
         decays: int32 ``[rows]``, the tokens before those that count less and less.
+        starts: int32 ``[rows]``, the first tokens, which count neither for frequency nor for presence.
     """
 
     repetition: torch.Tensor
@@ -25,6 +26,7 @@ class PenaltyParameters:
     decays: torch.Tensor
     frequency: torch.Tensor
     presence: torch.Tensor
+    starts: torch.Tensor
 
 
 class PenaltyScratch:
@@ -73,35 +75,41 @@ def penalise_row(
     decay: int,
     frequency: float,
     presence: float,
+    start: int = 0,
 ) -> None:
     """Apply repetition, frequency and presence penalties, in place.
 
     The last ``full_range`` tokens have weight 1, the ``decay`` tokens before them weights that fall linearly from 1
     towards 0, older ones none. With ``w`` the weight of a token's latest occurrence, its logit is divided (if
     positive; else multiplied) by ``1 + (repetition - 1) w``, and lowered by ``presence w``. For each of its
-    occurrences, with weight ``v``, it is lowered by ``frequency v``.
+    occurrences, with weight ``v``, it is lowered by ``frequency v``. For these two the first ``start`` tokens do not
+    count.
 
     Args:
         logits: float32 ``[width]``.
         ids: int64 ``[n]``; ids outside of the width do not count.
         full_range: -1 for all.
+        start: number of first tokens that count for repetition only, such as those of the prompt.
     """
     full = len(ids) if full_range < 0 else min(full_range, len(ids))
     fading = min(decay, len(ids) - full)
-    ids = ids[len(ids) - full - fading :]
+    first = len(ids) - full - fading
+    ids = ids[first:]
+    counted = torch.arange(first, first + len(ids), device=logits.device) >= start
     weights = torch.ones(len(ids), device=logits.device)
     if fading:
         weights[:fading] = 1.0 - torch.arange(fading - 1, -1, -1, device=logits.device) / decay
     known = (ids >= 0) & (ids < len(logits))
     if not known.all():
-        ids, weights = ids[known], weights[known]
+        ids, weights, counted = ids[known], weights[known], counted[known]
     # Weights never fall towards the end of the sequence, so the largest is that of the latest occurrence.
     latest = torch.zeros_like(logits).scatter_reduce_(0, ids, weights, "amax")[ids] if fading else weights
     factor = 1.0 + (repetition - 1.0) * latest
     old = logits[ids]
-    logits[ids] = torch.where(old > 0, old / factor, old * factor) - presence * latest
+    present = torch.zeros_like(logits).index_fill_(0, ids[counted], presence)[ids]
+    logits[ids] = torch.where(old > 0, old / factor, old * factor) - present * latest
     if frequency:
-        logits.index_add_(0, ids, weights, alpha=-frequency)
+        logits.index_add_(0, ids[counted], weights[counted], alpha=-frequency)
 
 
 def _penalise_cuda(

@@ -16,6 +16,7 @@ from constrain.runtime.events import SampledToken, Update
 from constrain.serve.errors import in_grammar
 from constrain.serve.formats import OutputFormat
 from constrain.serve.models import ServedModel
+from constrain.serve.sampling import OutputSettings
 from constrain.serve.tools.reader import AnswerReader, Part, Text
 
 FinishReason = Literal["stop", "length", "tool_calls"]
@@ -65,12 +66,18 @@ class Work:
         filters: list[ExLlamaV2EngineFilter] = []
         if self.format is not None:
             filters.append(ExLlamaV2EngineFilter(llm.model, llm.tokenizer, self.format.compile(self.model.vocabulary)))
-        options, thinking = self.options.numbered(number), self.thinking
+        options, thinking = self._options(number), self.thinking
         if thinking is not None and self.max_tokens is not None:
             thinking = shortened(thinking, self.max_tokens, filters[0].min_tokens() - 1)
             options = replace(options, max_new_tokens=max(1, self.max_tokens - thinking.max_tokens))
         pending = submit(llm.runtime, self.ids, filters, options, _as_it_is, thinking=thinking)
         return Output(self, pending)
+
+    def _options(self, number: int) -> Options:
+        options = self.options.numbered(number)
+        if not isinstance(options.settings, OutputSettings):
+            return options
+        return replace(options, settings=replace(options.settings, frequency_start=self.ids.shape[-1]))
 
 
 def _as_it_is(completion: Completion) -> Completion:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,6 +15,17 @@ from constrain.serve.protocol.fields import SamplingFields
 
 #: Fields of a model's generation_config.json that are its defaults here.
 _DEFAULTS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+
+
+@dataclass
+class OutputSettings(Settings):
+    """Settings whose penalties for frequency and presence count what was written, not the prompt, as OpenAI's do.
+
+    Attributes:
+        frequency_start: number of tokens of the prompt.
+    """
+
+    frequency_start: int = 0
 
 
 def make_options(
@@ -51,7 +63,7 @@ def make_options(
     )
 
 
-def _settings(request: SamplingFields, model: ServedModel) -> Settings:
+def _settings(request: SamplingFields, model: ServedModel) -> OutputSettings:
     config = model.llm.model.config
     given: dict[str, Any] = {name: config.generation_config.get(name) for name in _DEFAULTS}
     given |= {name: getattr(request, name) for name in _DEFAULTS if getattr(request, name) is not None}
@@ -59,7 +71,7 @@ def _settings(request: SamplingFields, model: ServedModel) -> Settings:
     # With a top_p of 0 the most likely token is left; settings take 0 for "off".
     top_p = numbers.get("top_p", 1.0)
     top_k = max(0, int(numbers.get("top_k", 0))) if top_p else 1
-    return Settings(
+    return OutputSettings(
         temperature=numbers.get("temperature", 1.0),
         top_p=top_p,
         top_k=top_k,

@@ -325,18 +325,18 @@ void bind_sampling(py::module_& m) {
       "penalise",
       [](Address logits, int64_t logits_stride, Address text, Address block_table, int64_t block_table_stride,
          int page_size, Address lengths, Address repetition, Address ranges, Address decays, Address frequency,
-         Address presence, Address scratch, int rows, int width, Address stream) {
+         Address presence, Address starts, Address scratch, int rows, int width, Address stream) {
         penalise(
             Penalties{pointer<float>(logits), logits_stride, pointer<const int32_t>(text),
                       pointer<const int32_t>(block_table), block_table_stride, page_size,
                       pointer<const int32_t>(lengths), pointer<const float>(repetition), pointer<const int32_t>(ranges),
                       pointer<const int32_t>(decays), pointer<const float>(frequency), pointer<const float>(presence),
-                      pointer<int32_t>(scratch), rows, width},
+                      pointer<const int32_t>(starts), pointer<int32_t>(scratch), rows, width},
             stream_of(stream));
       },
       py::kw_only(), arg("logits"), arg("logits_stride"), arg("text"), arg("block_table"), arg("block_table_stride"),
       arg("page_size"), arg("lengths"), arg("repetition"), arg("ranges"), arg("decays"), arg("frequency"),
-      arg("presence"), arg("scratch"), arg("rows"), arg("width"), arg("stream"),
+      arg("presence"), arg("starts"), arg("scratch"), arg("rows"), arg("width"), arg("stream"),
       "Queue the penalties for tokens that occurred.");
   m.def(
       "enter_tokens",

@@ -258,7 +258,8 @@ def steps() -> None:
     text = TokenPages(torch.randint(0, 50, (24, 16)).int(), torch.randperm(24).view(4, 6).int())
     lengths = torch.tensor([90, 7, 81, 60], dtype=torch.int)
     some, places = torch.tensor([1.2, 1.0, 1.5, 1.1]), torch.tensor([-1, -1, 20, 0], dtype=torch.int)
-    values = PenaltyParameters(some, places, torch.tensor([0, 0, 40, 64], dtype=torch.int), some - 1, some - 1)
+    decays, starts = torch.tensor([[0, 0, 40, 64], [0, 5, 70, 99]], dtype=torch.int)
+    values = PenaltyParameters(some, places, decays, some - 1, some - 1, starts)
     scratch = PenaltyScratch()
     for _ in range(2):
         penalise(torch.randn(4, 50), text, lengths, values, scratch)

@@ -219,17 +219,23 @@ def test_masks_have_to_fit() -> None:
         sample(torch.zeros(2, 100), plain_tensors(2, {}), allowed=ChosenRows(torch.zeros(2, 3, dtype=torch.int)))
 
 
-PENALTIES = [(1.2, -1, 0, 0.0, 0.0), (1.0, -1, 0, 0.3, 0.5), (1.5, 20, 40, 0.1, 0.2), (1.1, 0, 64, 0.0, 0.3)]
+PENALTIES = [
+    (1.2, -1, 0, 0.0, 0.0, 0),
+    (1.0, -1, 0, 0.3, 0.5, 3),
+    (1.5, 20, 40, 0.1, 0.2, 60),
+    (1.1, 0, 64, 0.0, 0.3, 9),
+]
 
 
-def penalty_parameters(rows: list[tuple[float, int, int, float, float]]) -> PenaltyParameters:
-    repetition, ranges, decays, frequency, presence = zip(*rows, strict=True)
+def penalty_parameters(rows: list[tuple[float, int, int, float, float, int]]) -> PenaltyParameters:
+    repetition, ranges, decays, frequency, presence, starts = zip(*rows, strict=True)
     return PenaltyParameters(
         torch.tensor(repetition),
         torch.tensor(ranges, dtype=torch.int),
         torch.tensor(decays, dtype=torch.int),
         torch.tensor(frequency),
         torch.tensor(presence),
+        torch.tensor(starts, dtype=torch.int),
     )
 
 
@@ -250,6 +256,21 @@ def test_penalties_of_every_row() -> None:
         penalise_row(row, torch.cat(list(row_pages))[:length], *values)
     penalise(logits, text, lengths, penalty_parameters(PENALTIES))
     torch.testing.assert_close(logits, expected)
+
+
+@pytest.mark.parametrize("start", [0, 1, 3, 4, 6, 9])
+def test_first_tokens_count_for_repetition_only(start: int) -> None:
+    ids = torch.tensor([1, 2, 1, 3, 2, 1])
+    actual, expected = torch.zeros(4), torch.zeros(4)
+    penalise_row(actual, ids, 1.0, -1, 0, 0.25, 1.0, start)
+    for idx in range(4):
+        count = ids[start:].tolist().count(idx)
+        expected[idx] = -0.25 * count - (count > 0)
+    torch.testing.assert_close(actual, expected)
+    actual, expected = torch.ones(4), torch.ones(4)
+    penalise_row(actual, ids, 2.0, -1, 0, 0.0, 0.0, start)
+    penalise_row(expected, ids, 2.0, -1, 0, 0.0, 0.0)
+    torch.testing.assert_close(actual, expected)
 
 
 @pytest.mark.gpu

@@ -144,6 +144,20 @@ def test_a_top_p_of_zero_leaves_the_most_likely_token(client: OpenAI) -> None:
     assert client.completions.create(**asked, temperature=2, top_p=0).choices[0].text == likely.choices[0].text
 
 
+@pytest.mark.parametrize("penalty", ["presence_penalty", "frequency_penalty"])
+def test_penalties_count_what_was_written(client: OpenAI, penalty: str) -> None:
+    def written(prompt: str, regex: str, **fields: Any) -> str:
+        asked: Any = {"model": "constrain", "prompt": prompt, "max_tokens": 60, "extra_body": {"regex": regex}}
+        return client.completions.create(**asked, **fields).choices[0].text
+
+    prompt = "yes\nno\nyes\n"
+    for seed in range(8):
+        plain = written(prompt, "yes|no!|maybe", seed=seed)
+        assert written(prompt, "yes|no!|maybe", seed=seed, **{penalty: 2.0}).split("!")[0] == plain.split("!")[0]
+    letters = [set(written("", "([a-z]\n){20}", temperature=0, **{penalty: value})) for value in (0.0, 2.0)]
+    assert len(letters[0]) < len(letters[1])
+
+
 def test_streams_of_tools_put_calls_together(client: OpenAI) -> None:
     tools = [openai.pydantic_function_tool(City, name="find_city")]
     with client.chat.completions.stream(

@@ -20,7 +20,14 @@ _FLOATS = SamplingParams._fields[:_NUM_FLOATS]
 _INTEGERS = SamplingParams._fields[_NUM_FLOATS:_NUM_NUMBERS]
 _SHAPING = _FLOATS[_FLOATS.index("smoothing_factor") : _FLOATS.index("dry_multiplier")]
 # In the order of PenaltyParameters and DryTensors.
-_PENALTIES = "repetition_penalty", "repetition_range", "repetition_decay", "frequency_penalty", "presence_penalty"
+_PENALTIES = (
+    "repetition_penalty",
+    "repetition_range",
+    "repetition_decay",
+    "frequency_penalty",
+    "presence_penalty",
+    "frequency_start",
+)
 _DRY = "dry_multiplier", "dry_base", "dry_allowed_length", "dry_max_ngram", "dry_range"
 
 

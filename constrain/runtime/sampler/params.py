@@ -48,6 +48,7 @@ class SamplingParams(NamedTuple):
     Attributes:
         repetition_range, repetition_decay: number of last tokens that count in full for penalties (-1: all), and number
             of tokens before those over which penalties fade.
+        frequency_start: number of first tokens that do not count for frequency and presence penalties.
         dry_breakers: tokens across which DRY counts no repetition (sequence breakers).
         xtc_protected: tokens that XTC never excludes.
         bias: added to the logits.
@@ -76,6 +77,7 @@ class SamplingParams(NamedTuple):
     top_k: int = 1
     repetition_range: int = -1
     repetition_decay: int = 0
+    frequency_start: int = 0
     temperature_last: bool = False
     dry_allowed_length: int = 2
     dry_max_ngram: int = 20

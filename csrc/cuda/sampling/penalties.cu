@@ -7,8 +7,9 @@ namespace {
 constexpr const char* kName = "penalise";
 constexpr int kThreads = 512;
 
-// Occurrences of a token: one more than the index of the latest, their number, and the sum of the steps by which they
-// have faded. Integers, so that the sums do not depend on the order of the threads.
+// Occurrences of a token: one more than the index of the latest; of those that count for frequency and presence, their
+// number, and the sum of the steps by which they have faded. Integers, so that the sums do not depend on the order of
+// the threads.
 struct Seen {
   int32_t latest, count, steps;
 };
@@ -22,6 +23,7 @@ __global__ void __launch_bounds__(kThreads) penalise_rows(Penalties p) {
   const int full = p.ranges[r] < 0 ? length : min(p.ranges[r], length);
   const int fading = min(p.decays[r], length - full);
   const int count = full + fading;
+  const int start = p.starts[r] - (length - count);
   const int32_t* pages = p.block_table + r * p.block_table_stride;
   const auto id_of = [&](int i) {
     const int at = length - count + i;
@@ -38,6 +40,7 @@ __global__ void __launch_bounds__(kThreads) penalise_rows(Penalties p) {
     if (!known(id)) continue;
     Seen& token = seen[id];
     atomicMax(&token.latest, i + 1);
+    if (i < start) continue;
     atomicAdd(&token.count, 1);
     if (steps_of(i) > 0) atomicAdd(&token.steps, steps_of(i));
   }
@@ -50,7 +53,8 @@ __global__ void __launch_bounds__(kThreads) penalise_rows(Penalties p) {
     const float all = __ldcg(&token.count) - __ldcg(&token.steps) * step;
     const float factor = 1.0f + (p.repetition[r] - 1.0f) * latest;
     const float old = logits[id];
-    logits[id] = (old > 0 ? old / factor : old * factor) - p.presence[r] * latest - p.frequency[r] * all;
+    const float presence = i < start ? 0.0f : p.presence[r] * latest;
+    logits[id] = (old > 0 ? old / factor : old * factor) - presence - p.frequency[r] * all;
     token = {};
   }
 }
@@ -60,7 +64,7 @@ __global__ void __launch_bounds__(kThreads) penalise_rows(Penalties p) {
 void penalise(const Penalties& p, cudaStream_t stream) {
   if (p.rows <= 0) return;
   require(p.logits && p.text && p.block_table && p.lengths && p.repetition && p.ranges && p.decays && p.frequency &&
-              p.presence && p.scratch,
+              p.presence && p.starts && p.scratch,
           kName, "null pointer");
   require(p.width > 0 && p.page_size > 0, kName, "width or page size out of range");
   launch(kName, penalise_rows, {dim3(p.rows), kThreads}, stream, p);

@@ -11,8 +11,9 @@ namespace constrain::cuda {
 // pages: token i is entry i % page_size of row block_table[r][i / page_size] of `text`, (pages, page_size) int32. The
 // last `ranges[r]` of them have weight 1 (-1: all), the `decays[r]` before those weights that fall linearly to 0. With
 // w the weight of a token's latest occurrence and v the weights of all, its logit is divided, if positive, or else
-// multiplied by 1 + (repetition - 1) w, and lowered by presence w + frequency sum(v). `scratch` has 3 * rows * width
-// int32, which must be zero before a call, and are zero after it. Strides are in elements.
+// multiplied by 1 + (repetition - 1) w, and lowered by presence w + frequency sum(v), for which the first `starts[r]`
+// tokens do not count. `scratch` has 3 * rows * width int32, which must be zero before a call, and are zero after it.
+// Strides are in elements.
 struct Penalties {
   float* logits;
   int64_t logits_stride;
@@ -26,6 +27,7 @@ struct Penalties {
   const int32_t* decays;
   const float* frequency;
   const float* presence;
+  const int32_t* starts;
   int32_t* scratch;
   int rows;
   int width;
