@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from constrain import LLM
+from constrain.serve.protocol.chat import Message, Picture
 from constrain.tokenizer import ExLlamaV2Tokenizer
 
 LONG = "a " * (1 << 18)
@@ -86,3 +87,16 @@ def test_the_built_in_model_reads_the_response_that_is_continued(client: httpx.C
     later = {"input": "Who was it, as a record?", "previous_response_id": first["id"], "text": format}
     output = client.post("/v1/responses", json={**asked, **later}).json()["output"]
     assert json.loads(output[0]["content"][0]["text"]) == {"name": "Ada Lovelace", "age": 36}
+
+
+def test_a_text_is_not_searched_for_images() -> None:
+    """Letter by letter, a long text takes seconds."""
+
+    class Unread(str):
+        def __iter__(self) -> Any:
+            raise AssertionError("a text is read letter by letter")
+
+    message = Message.model_construct(role="user", content=Unread("Ada is 36."))
+    assert (message.pictures, message.text) == ([], "Ada is 36.")
+    picture = Picture(content=b"x")
+    assert Message(role="user", content=["a", picture]).pictures == [picture]

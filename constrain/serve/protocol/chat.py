@@ -157,7 +157,8 @@ class Message(Strict):
     @property
     def pictures(self) -> list[Picture]:
         """The images of the content."""
-        return [each for each in self.content or () if isinstance(each, Picture)]
+        content = self.content if isinstance(self.content, list) else []
+        return [each for each in content if isinstance(each, Picture)]
 
 
 class AskingMessage(Strict):
