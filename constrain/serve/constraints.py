@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from pydantic_core import from_json
 
-from constrain.engine import Vocabulary
+from constrain.engine import DUMPS_LAYOUT, JsonLayout, Vocabulary
 from constrain.serve.errors import APIError, pointer
 from constrain.serve.formats import OutputFormat, alternatives
 from constrain.serve.protocol.fields import ConstraintFields
@@ -116,12 +117,29 @@ def _pattern_or_grammar(value: Mapping[str, Any], at: str, vocabulary: Vocabular
 
 def _structured_outputs(value: Any, at: str, vocabulary: Vocabulary) -> OutputFormat | None:
     given = {name: each for name, each in value if each is not None and each is not False}
+    is_compact = given.pop("disable_any_whitespace", False)
     if len(given) != 1:
         code = "several_constraints" if given else "invalid_value"
         raise APIError(f"{at}: give exactly one constraint", param=at, code=code)
     [(name, each)] = given.items()
     name = name.rstrip("_")
+    if is_compact:
+        return _compact(name, each, at, vocabulary)
     return _STRUCTURED_READERS[name](each, at + pointer(name), vocabulary)
+
+
+def _compact(name: str, value: Any, at: str, vocabulary: Vocabulary) -> OutputFormat:
+    """Return the format of a constraint whose JSON is written without white space."""
+    layout = replace(DUMPS_LAYOUT, whitespace="compact")
+    if name == "structural_tag":
+        return _structural_tag(value, f"{at}/structural_tag", vocabulary, layout)
+    if name not in ("json", "json_object"):
+        field = f"{at}/disable_any_whitespace"
+        raise APIError(
+            f"{field}: is for json, json_object and structural_tag, not for {name}", param=field, code="invalid_value"
+        )
+    reader = _schema if name == "json" else _json_object
+    return replace(reader(value, at + pointer(name), vocabulary), layout=layout)
 
 
 def _schema(value: Any, at: str, vocabulary: Vocabulary) -> OutputFormat:
@@ -150,9 +168,9 @@ def _grammar(value: Any, at: str, vocabulary: Vocabulary) -> OutputFormat:
     return OutputFormat(lark_text(value, at), pointer=at)
 
 
-def _structural_tag(value: Any, at: str, vocabulary: Vocabulary) -> OutputFormat:
+def _structural_tag(value: Any, at: str, vocabulary: Vocabulary, layout: JsonLayout = DUMPS_LAYOUT) -> OutputFormat:
     value = _parsed(value, at) if isinstance(value, str) else value
-    return structural_tag(_object(value, at), at, vocabulary)
+    return structural_tag(_object(value, at), at, vocabulary, layout)
 
 
 def _parsed(text: str, at: str) -> Any:

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 from constrain.engine import (
     DUMPS_LAYOUT,
     CompiledGrammar,
+    JsonLayout,
     LaidOutSchema,
     Vocabulary,
     compile_json_schema,
@@ -32,11 +33,12 @@ class OutputFormat:
     """A language for an answer.
 
     Attributes:
-        grammar: the language; JSON documents are laid out as models write them.
+        grammar: the language.
         grammars: those that ``@name`` stands for in the text of a Lark grammar.
         pointer: JSON pointer to the field of the request that it comes from.
         pointers: pointers to the fields that ``grammars`` come from, if these have fields of their own.
         located: turns an error of a Lark grammar into one of what the grammar was translated from.
+        layout: how JSON documents are written.
     """
 
     grammar: Grammar
@@ -44,6 +46,7 @@ class OutputFormat:
     pointer: str = ""
     pointers: Mapping[str, str] = field(default_factory=dict)
     located: Callable[[LarkError], GrammarError] | None = None
+    layout: JsonLayout = DUMPS_LAYOUT
 
     @property
     def is_json(self) -> bool:
@@ -58,7 +61,7 @@ class OutputFormat:
         """
         try:
             if isinstance(self.grammar, (dict, bool)):
-                layout = asdict(DUMPS_LAYOUT)
+                layout = asdict(self.layout)
                 return grammar_cache.compile(compile_json_schema, self.grammar, vocabulary, **layout)
             if isinstance(self.grammar, re.Pattern):
                 return grammar_cache.compile(compile_regex, self.grammar, vocabulary)
@@ -90,7 +93,7 @@ class GrammarText:
         self._vocabulary = vocabulary
         self.grammars: dict[str, NamedGrammar] = {}
         self.pointers: dict[str, str] = {}
-        self._names: dict[str | re.Pattern[str], str] = {}
+        self._names: dict[re.Pattern[str] | tuple[str, JsonLayout], str] = {}
 
     def literal(self, text: str) -> str:
         """Return the expression of a text, in which names of special tokens are these tokens."""
@@ -102,14 +105,20 @@ class GrammarText:
         # Lark knows "<|name|>" as the notation of the special token <|name|>, and <[NAME]> as that of [NAME].
         return " ".join(each.replace("<<", "<").replace(">>", ">") if each[0] == "<" else each for each in found)
 
-    def refer(self, grammar: Grammar, pointer: str | None = None) -> str:
-        """Return the expression of another grammar; ``pointer``: to the field of the request that it comes from."""
+    def refer(self, grammar: Grammar, pointer: str | None = None, layout: JsonLayout = DUMPS_LAYOUT) -> str:
+        """Return the expression of another grammar.
+
+        Args:
+            grammar: the grammar.
+            pointer: JSON pointer to the field of the request that it comes from, if it is known.
+            layout: how its JSON documents are written.
+        """
         # The texts of schemas are compared: as values, 1 equals true, and the order of members does not count.
-        key = grammar if isinstance(grammar, re.Pattern) else json.dumps(grammar)
+        key = grammar if isinstance(grammar, re.Pattern) else (json.dumps(grammar), layout)
         if known := self._names.get(key):
             return f"@{known}"
         name = self._names[key] = f"call{len(self.grammars)}"
-        self.grammars[name] = LaidOutSchema(grammar, DUMPS_LAYOUT) if isinstance(grammar, (dict, bool)) else grammar
+        self.grammars[name] = LaidOutSchema(grammar, layout) if isinstance(grammar, (dict, bool)) else grammar
         if pointer is not None:
             self.pointers[name] = pointer
         return f"@{name}"
@@ -117,7 +126,7 @@ class GrammarText:
     def insert(self, format: OutputFormat) -> str:
         """Return the expression of an output format."""
         self.grammars.update(format.grammars)
-        return self.refer(format.grammar, format.pointer)
+        return self.refer(format.grammar, format.pointer, format.layout)
 
     def free_text(self, excluded: Iterable[str] = (), counts: str = "") -> str:
         """Return the expression of any text, empty or not, in which no text of ``excluded`` occurs.

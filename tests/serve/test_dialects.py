@@ -24,6 +24,9 @@ TAG = {
     "structures": [{"begin": "<f>", "schema": {"enum": [7]}, "end": "</f>"}],
     "triggers": ["<f>"],
 }
+PAIR: dict[str, Any] = {"type": "object", "properties": {"a": {"const": 1}, "b": {"const": 2}}, "required": ["a", "b"]}
+PAIR["additionalProperties"] = False
+PAIR_TAG = {"format": {"type": "json_schema", "json_schema": PAIR}}
 TAGS = {
     "type": "structural_tag",
     "format": {
@@ -60,6 +63,10 @@ def is_tag(text: str) -> bool:
     return bool(re.fullmatch("<f>[xy]</f>", text))
 
 
+def is_compact(text: str) -> bool:
+    return not re.search(r"\s", re.sub(r'"(\\.|[^"\\])*"', "", text))
+
+
 CASES: list[tuple[dict[str, Any], Any]] = [
     ({"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": SCHEMA}}}, is_record),
     ({"response_format": {"type": "json_schema", "schema": SCHEMA}}, is_record),
@@ -76,6 +83,18 @@ CASES: list[tuple[dict[str, Any], Any]] = [
     ({"structured_outputs": {"choice": ["red", "green"]}}, is_choice),
     ({"structured_outputs": {"grammar": LARK}}, is_grammar),
     ({"structured_outputs": {"structural_tag": json.dumps(TAG)}}, is_tagged),
+    ({"structured_outputs": {"json": SCHEMA, "disable_any_whitespace": False}}, is_record),
+    ({"structured_outputs": {"json": SCHEMA, "disable_any_whitespace": True}}, is_compact),
+    ({"structured_outputs": {"json_object": True, "disable_any_whitespace": True}, "max_tokens": 60}, is_compact),
+    (
+        {
+            "structured_outputs": {
+                "structural_tag": {"format": {"type": "json_schema", "json_schema": PAIR}},
+                "disable_any_whitespace": True,
+            }
+        },
+        is_compact,
+    ),
     ({"guided_json": SCHEMA}, is_record),
     ({"guided_regex": DIGITS}, is_digits),
     ({"guided_choice": ["red", "green"]}, is_choice),
@@ -117,6 +136,12 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"structured_outputs": {"jsn": {}}}, "/structured_outputs/jsn"),
     ({"structured_outputs": {"json": {}, "regex": "a"}}, "/structured_outputs"),
     ({"structured_outputs": {}}, "/structured_outputs"),
+    ({"structured_outputs": {"disable_any_whitespace": True}}, "/structured_outputs"),
+    (
+        {"structured_outputs": {"regex": "a", "disable_any_whitespace": True}},
+        "/structured_outputs/disable_any_whitespace",
+    ),
+    ({"structured_outputs": {"json": {}, "whitespace_pattern": ""}}, "/structured_outputs/whitespace_pattern"),
     ({"response_format": {"type": "yaml"}}, "/response_format/type"),
     ({"response_format": {"type": "json_object", "shema": {}}}, "/response_format/shema"),
     ({"response_format": {"type": "json_schema", "json_schema": {"name": "a"}}}, "/response_format/json_schema/schema"),

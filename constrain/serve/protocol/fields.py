@@ -77,7 +77,11 @@ class Strict(BaseModel):
 
 
 class StructuredOutputs(Strict):
-    """``structured_outputs`` of vLLM; only one of the constraints may be given."""
+    """``structured_outputs`` of vLLM; only one of the constraints may be given.
+
+    Attributes:
+        disable_any_whitespace: write JSON without white space.
+    """
 
     json_: SchemaOrText | None = Field(None, alias="json")
     regex: str | None = None
@@ -85,6 +89,7 @@ class StructuredOutputs(Strict):
     grammar: str | None = None
     json_object: bool | None = None
     structural_tag: JSONObject | str | None = None
+    disable_any_whitespace: bool | None = None
 
 
 class ConstraintFields(Strict):
