@@ -159,7 +159,7 @@ class FilterError(ConstrainError, RuntimeError):
 
     Attributes:
         reason: the message without names and position.
-        filters: class names of the filters at fault.
+        filters: names of the filters at fault: of the arguments that they were made for, or else of their classes.
         tail: the end of the output before the error.
         state: description of what the filters expected next, if they have one.
     """

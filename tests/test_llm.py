@@ -28,6 +28,7 @@ from constrain.errors import (
     BudgetError,
     DeadEnd,
     ExtractionError,
+    FilterError,
     GenerationError,
     GenerationTimeout,
     GrammarError,
@@ -119,9 +120,30 @@ def test_constraints_hold_together(llm: LLM) -> None:
     assert re.fullmatch("34[34]", text)
 
 
-def test_constraints_that_exclude_each_other(llm: LLM) -> None:
-    with pytest.raises(DeadEnd):
+def test_constraints_that_exclude_each_other_are_called_by_their_arguments(llm: LLM) -> None:
+    with pytest.raises(DeadEnd, match=r"^regex and prefix: no token is allowed by all of them") as caught:
         llm.generate("hello", regex="a+", prefix="b")
+    assert caught.value.filters == ("regex", "prefix")
+    with pytest.raises(DeadEnd, match=r"^ExLlamaV2RegexFilter and choices"):
+        llm.generate("hello", choices=["a", "b"], filters=[regex(llm, "c")])
+    outputs = llm.generate_many(["hello"], json_schema={"type": "null"}, grammar='start: "x"')
+    assert [str(each.error).partition(":")[0] for each in outputs] == ["json_schema and grammar"]
+    with pytest.raises(DeadEnd, match="^schema and ExLlamaV2RegexFilter"):
+        llm.extract(Person, "hello", filters=[regex(llm, "x")])
+
+
+def test_a_filter_follows_one_request_at_a_time(llm: LLM) -> None:
+    same = regex(llm, "[a-c]{9}")
+    with llm.generate("hello", filters=[same], stream=True) as stream:
+        begun = next(stream)
+        with pytest.raises(FilterError, match=r"ExLlamaV2RegexFilter: follows another request .*clone\(\)"):
+            llm.generate("hello", filters=[same])
+        with pytest.raises(FilterError, match="follows another request"):
+            llm.extract(str, "hello", filters=[regex(llm, '"x*"'), same])
+        assert re.fullmatch("[a-c]{9}", begun + "".join(stream))
+    with pytest.raises(BudgetError):
+        llm.generate("hello", filters=[same], max_new_tokens=1)
+    assert re.fullmatch("[a-c]{9}", llm.generate("hello", filters=[same]).text)
 
 
 def test_a_seed_makes_the_draw_reproducible(llm: LLM) -> None:

@@ -366,7 +366,9 @@ class Extractor:
         return grammar
 
     def _constraint(self, grammar: CompiledGrammar) -> ExLlamaV2EngineFilter:
-        return ExLlamaV2EngineFilter(self.runtime.model, self.runtime.tokenizer, grammar)
+        constraint = ExLlamaV2EngineFilter(self.runtime.model, self.runtime.tokenizer, grammar)
+        constraint.argument = "schema"
+        return constraint
 
     def _compiled(self, compiler: Callable[..., CompiledGrammar], target: Target[Any], longest: int) -> CompiledGrammar:
         # Property order of the schema, spacing and integers of json.dumps: the usual output of models, and the

@@ -8,7 +8,7 @@ from typing import Any
 
 from constrain.engine.pointers import pointer
 from constrain.errors import SchemaError
-from constrain.extract.subschemas import Path, Place, with_subschemas
+from constrain.extract.subschemas import Path, Place, resolved, steps, with_subschemas
 
 #: The largest minima that a record can have: a model that writes as much writes for hours.
 _LARGEST = {"minItems": 100_000, "minContains": 100_000, "minProperties": 100_000, "minLength": 1_000_000}
@@ -27,7 +27,7 @@ def check_numbers(schema: Mapping[str, Any]) -> None:
         if not math.isfinite(value):
             reason = f"{value} is no number of JSON; leave a bound out that is not there"
             raise SchemaError(reason, pointer(path[:-1]), str(path[-1]) if path else None)
-    _check_minima(schema, ())
+    _check_minima(schema, (), schema, set())
 
 
 def _numbers(node: Any, path: Path) -> Iterator[tuple[Path, float]]:
@@ -39,16 +39,23 @@ def _numbers(node: Any, path: Path) -> Iterator[tuple[Path, float]]:
         yield from _numbers(member, (*path, step))
 
 
-def _check_minima(schema: Mapping[str, Any], path: Path) -> None:
+def _check_minima(schema: Mapping[str, Any], path: Path, root: Mapping[str, Any], seen: set[str]) -> None:
+    """Check the minima of a schema, and of all that a record has to satisfy with it; ``seen`` has the references."""
     for keyword, largest in _LARGEST.items():
         minimum = schema.get(keyword)
         if isinstance(minimum, (int, float)) and minimum > largest:
             reason = f"{minimum:,} are more than a record can have: the largest that can be asked for is {largest:,}"
             raise SchemaError(reason, pointer(path), keyword)
+    reference = schema.get("$ref")
+    if isinstance(reference, str) and reference not in seen:
+        seen.add(reference)
+        target = resolved(reference, root)
+        if isinstance(target, Mapping):
+            _check_minima(target, tuple(steps(reference)), root, seen)
 
     def check(place: Place, child: Mapping[str, Any]) -> Mapping[str, Any]:
         if place[0] not in _CONDITIONS:
-            _check_minima(child, (*path, *place))
+            _check_minima(child, (*path, *place), root, seen)
         return child
 
     with_subschemas(schema, check)

@@ -55,13 +55,17 @@ def references(node: Any, path: Path = ()) -> Iterator[tuple[Path, str, str]]:
         yield from references(child, (*path, step))
 
 
+def steps(reference: str) -> list[str]:
+    """Return the steps of a reference within a schema, which is a JSON pointer after ``#``."""
+    return [step.replace("~1", "/").replace("~0", "~") for step in unquote(reference[1:]).split("/")[1:]]
+
+
 def resolved(reference: str, root: Any) -> Any:
     """Return the node that a reference within a schema points to, or ``None`` if there is none."""
     if not reference.startswith("#"):
         return None
     node = root
-    for step in unquote(reference[1:]).split("/")[1:]:
-        key = step.replace("~1", "/").replace("~0", "~")
+    for key in steps(reference):
         if isinstance(node, list) and key.isdecimal() and int(key) < len(node):
             node = node[int(key)]
         elif isinstance(node, Mapping) and key in node:

@@ -25,6 +25,7 @@ from constrain.errors import DeadEnd, FilterError
 from constrain.filters.capabilities import Capabilities, Form, capabilities_of
 from constrain.filters.id_masks import first_of, mask_of_ids
 from constrain.filters.masks import RowMask, TokenMask
+from constrain.filters.naming import name_of
 from constrain.filters.time_limit import THREADS, OutOfTime, call_within
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ class FilterAdapter(ABC):
 
     Attributes:
         filter: the filter.
-        name: name of its class.
+        name: what messages call it.
         in_background: whether it is evaluated on a worker thread.
     """
 
@@ -100,7 +101,7 @@ class FilterAdapter(ABC):
         time_limit: float | None,
     ) -> None:
         self.filter = target
-        self.name = type(target).__name__
+        self.name = name_of(target)
         self._capabilities = capabilities
         self._tokenizer = tokenizer
         self._width = width
@@ -111,6 +112,10 @@ class FilterAdapter(ABC):
         self._precomputed: Evaluation | None = None  # result for the next token, from a native batch
         self.in_background = _answer(target, capabilities, "use_background_worker")
         self._starts_background = self.in_background and capabilities.has_background
+
+    @property
+    def filters(self) -> Sequence[Any]:
+        return (self.filter,)
 
     @property
     def end_tokens(self) -> Collection[int]:

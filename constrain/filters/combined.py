@@ -68,6 +68,10 @@ class Combined:
         self._words = words
 
     @property
+    def filters(self) -> Sequence[Any]:
+        return [each for part in self._parts for each in part.filters]
+
+    @property
     def end_tokens(self) -> Collection[int]:
         return frozenset().union(*(part.end_tokens for part in self._parts))
 

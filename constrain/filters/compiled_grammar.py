@@ -34,6 +34,7 @@ class ExLlamaV2EngineFilter(ExLlamaV2Filter):
     End-of-sequence tokens are allowed where the text is complete, and end the sequence.
 
     Attributes:
+        argument: the argument that the filter was made for, by which messages call it; ``""``: by its class.
         grammar: the compiled grammar, which filters and threads may share.
         matcher: the matcher of the sequence.
         end_tokens: the end-of-sequence ids.
@@ -42,6 +43,8 @@ class ExLlamaV2EngineFilter(ExLlamaV2Filter):
         ArgumentError: ``grammar`` is not a compiled grammar.
         VocabularyError: it was compiled for the vocabulary of another model.
     """
+
+    argument: str = ""
 
     def __init__(self, model: Any, tokenizer: ExLlamaV2Tokenizer, grammar: CompiledGrammar) -> None:
         super().__init__(model, tokenizer)
@@ -61,6 +64,7 @@ class ExLlamaV2EngineFilter(ExLlamaV2Filter):
     def clone(self, c: Self | None = None) -> Self:
         """Copy this filter; the copy has its own state, and shares the compiled grammar."""
         c = super().clone(c)
+        c.argument = self.argument
         c.grammar = self.grammar
         c.matcher = self.matcher.clone()
         c.vocabulary = self.vocabulary

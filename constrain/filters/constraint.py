@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     import torch
@@ -19,6 +19,10 @@ class Constraint(Protocol):
     filter fails, every method raises :class:`~constrain.errors.FilterError` with the name of the filter. A constraint
     is used by one thread at a time.
     """
+
+    @property
+    def filters(self) -> Sequence[Any]:
+        """Its filters, none of which may follow another sequence at the same time."""
 
     @property
     def end_tokens(self) -> Collection[int]:

@@ -62,6 +62,10 @@ class ThinkFirst:
         return self._num_closing == len(self._thinking.closing)
 
     @property
+    def filters(self) -> Sequence[Any]:
+        return self._constraint.filters
+
+    @property
     def end_tokens(self) -> Collection[int]:
         return self._constraint.end_tokens if self._is_over else ()
 

@@ -265,7 +265,7 @@ class ExLlamaV2DynamicGenerator:
         Raises:
             ArgumentError: ``job`` is neither a job nor a list of jobs.
             GenerationError: a job can never fit in the cache, or was enqueued before, or the model is not loaded.
-            FilterError: a filter follows another job that has not ended.
+            FilterError: a filter follows another job that has not ended, or is given twice.
             BudgetError: the filters of a job allow no output within its ``max_new_tokens``.
         """
         with self.runtime.lock:
@@ -406,7 +406,6 @@ class ExLlamaV2DynamicGenerator:
     def _enqueue(self, job: ExLlamaV2DynamicJob) -> int:
         check_type("job", job, ExLlamaV2DynamicJob, "an ExLlamaV2DynamicJob, or a list of such")
         check_loaded(self.model, self.draft_model)
-        self._jobs.check(job)
         request = job.request(self.tokenizer, self.padded_vocab_size, self.current_loras or (), self._time_limit)
         sequence = self.runtime.add(request)
         self._jobs.add(sequence, job)

@@ -37,18 +37,20 @@ def make_filters(
     """Create a filter for each given constraint; arguments and errors as for :meth:`LLM.generate`."""
     if grammars and grammar is None:
         raise GrammarError("grammars are those that @name stands for in grammar, which is missing")
-    filters: list[ExLlamaV2EngineFilter] = []
+    made: dict[str, ExLlamaV2EngineFilter] = {}
     if json_schema is not None:
-        filters.append(ExLlamaV2JSONSchemaFilter(model, tokenizer, Target.of(json_schema).schema))
+        made["json_schema"] = ExLlamaV2JSONSchemaFilter(model, tokenizer, Target.of(json_schema).schema)
     if regex is not None:
-        filters.append(ExLlamaV2RegexFilter(model, tokenizer, regex))
+        made["regex"] = ExLlamaV2RegexFilter(model, tokenizer, regex)
     if grammar is not None:
-        filters.append(ExLlamaV2GrammarFilter(model, tokenizer, grammar, grammars=grammars))
+        made["grammar"] = ExLlamaV2GrammarFilter(model, tokenizer, grammar, grammars=grammars)
     if choices is not None:
         compiled = grammar_cache.compile(
             compile_choices, texts_of("choices", choices, GrammarError), vocabulary_of(tokenizer)
         )
-        filters.append(ExLlamaV2EngineFilter(model, tokenizer, compiled))
+        made["choices"] = ExLlamaV2EngineFilter(model, tokenizer, compiled)
     if prefix is not None:
-        filters.append(ExLlamaV2PrefixFilter(model, tokenizer, prefix))
-    return filters
+        made["prefix"] = ExLlamaV2PrefixFilter(model, tokenizer, prefix)
+    for argument, each in made.items():
+        each.argument = argument
+    return [*made.values()]

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from time import monotonic, perf_counter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary, WeakSet
 
 import torch
@@ -28,6 +28,7 @@ from constrain.runtime.decode_loop import DecodeLoop
 from constrain.runtime.events import Finish, Update
 from constrain.runtime.handle import Handle
 from constrain.runtime.limits import check_request, check_room
+from constrain.runtime.live_filters import LiveFilters
 from constrain.runtime.mask_batch import native_workers
 from constrain.runtime.model_runner import ModelRunner
 from constrain.runtime.page_allocator import PAGED_PAGE_SIZE, PageAllocator
@@ -136,6 +137,7 @@ class Runtime:
         self._counter = count(1)
         self._handles: dict[SequenceState, Handle] = {}
         self._events: list[Event] = []  # of steps that were not taken by `step`
+        self._filters = LiveFilters()
         self._thread: threading.Thread | None = None
         self._is_ending = False
         _runtimes.add(self)
@@ -160,8 +162,18 @@ class Runtime:
         Raises:
             GenerationError: the request can never fit, or its prompt has ids that the model does not know.
             BudgetError: every output that the constraint allows is longer than the request allows.
+            FilterError: a filter follows another request that has not ended.
         """
         self._check_process()
+        filters = _filters_of(request)
+        self._filters.add(filters)
+        try:
+            return self._add(request, block_tables, position)
+        except BaseException:
+            self._filters.remove(filters)
+            raise
+
+    def _add(self, request: Request, block_tables: Sequence[Sequence[int]], position: int) -> SequenceState:
         limit = request.max_new_tokens
         if limit is None:
             limit = max(1, self.max_seq_len - max(ids.shape[-1] for ids in request.prompt))
@@ -357,6 +369,11 @@ class Runtime:
         for row in sequence.rows:
             row.stop()
         sequence.constraint.close()
+        self._filters.remove(_filters_of(sequence.request))
+
+
+def _filters_of(request: Request) -> Sequence[Any]:
+    return () if request.constraint is None else request.constraint.filters
 
 
 def _progress(sequence: SequenceState) -> tuple[int, int]:

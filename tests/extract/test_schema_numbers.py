@@ -19,6 +19,12 @@ from constrain.extract.target import Target
         ({"anyOf": [{"multipleOf": -math.inf}]}, "/anyOf/0", "multipleOf"),
         ({"type": "array", "minItems": 10**12}, "", "minItems"),
         ({"properties": {"a": {"items": {"minLength": 10**9}}}}, "/properties/a/items", "minLength"),
+        ({"$ref": "#/$defs/a~1b", "$defs": {"a/b": {"minItems": 10**9}}}, "/$defs/a~1b", "minItems"),
+        (
+            {"items": {"$ref": "#/$defs/a"}, "$defs": {"a": {"allOf": [{"$ref": "#/$defs/b"}]}, "b": {"minLength": 10**9}}},
+            "/$defs/b",
+            "minLength",
+        ),
     ],
 )
 def test_an_error_says_where(schema: dict[str, Any], pointer: str, keyword: str) -> None:
@@ -29,7 +35,13 @@ def test_an_error_says_where(schema: dict[str, Any], pointer: str, keyword: str)
 
 @pytest.mark.parametrize(
     "schema",
-    [{"not": {"minItems": 10**12}}, {"minItems": 100_000}, {"anyOf": [{"minLength": 10**9}, {"type": "null"}]}],
+    [
+        {"not": {"minItems": 10**12}},
+        {"minItems": 100_000},
+        {"anyOf": [{"minLength": 10**9}, {"type": "null"}]},
+        {"anyOf": [{"$ref": "#/$defs/a"}, {"type": "null"}], "$defs": {"a": {"minLength": 10**9}}},
+        {"items": {"$ref": "#"}},
+    ],
 )
 def test_what_a_record_need_not_satisfy_is_left_alone(schema: dict[str, Any]) -> None:
     Target.of(schema)

@@ -94,14 +94,14 @@ def test_a_filter_follows_one_job_at_a_time(generator: ExLlamaV2DynamicGenerator
     options: dict[str, Any] = {"max_new_tokens": 8, "filters": [regex], "stop_conditions": [EOS]}
     first, second = (ExLlamaV2DynamicJob(IDS, identifier=number, **options) for number in range(2))
     generator.enqueue(first)
-    with pytest.raises(FilterError, match=r"ExLlamaV2RegexFilter: follows another job .*clone\(\)"):
+    with pytest.raises(FilterError, match=r"ExLlamaV2RegexFilter: follows another request .*clone\(\)"):
         generator.enqueue(second)
     assert last_results(generator)[0]["new_tokens"] > 0
     generator.enqueue(second)
     generator.cancel(second)
     for _ in range(2):
         assert set(generator.generate("x", completion_only=True, **options)) <= set("abc")
-    with pytest.raises(FilterError, match="follows another job"):
+    with pytest.raises(FilterError, match="follows another request"):
         generator.generate(["x", "y"], **(options | {"filters": [[regex], [regex]]}))
     with pytest.raises(FilterError, match="is given twice"):
         generator.generate("x", **(options | {"filters": [regex, regex]}))
