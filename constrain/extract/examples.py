@@ -58,7 +58,7 @@ def read_examples(path: Path) -> list[tuple[str, Any]]:
         ArgumentError: the file cannot be read, or a line is something else; names the line.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").split("\n")  # strings may have other line breaks
     except (OSError, UnicodeDecodeError) as error:
         raise ArgumentError(f"{path}: {error}") from error
     numbered = enumerate(lines, 1)
@@ -68,7 +68,7 @@ def read_examples(path: Path) -> list[tuple[str, Any]]:
 def _parsed(place: str, line: str) -> tuple[str, Any]:
     try:
         example = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ArgumentError(f"{place}: not JSON: {error}") from error
     if not isinstance(example, dict) or set(example) != {"document", "record"}:
         raise ArgumentError(f'{place}: must be {{"document": TEXT, "record": RECORD}}')

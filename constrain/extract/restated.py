@@ -105,6 +105,5 @@ def _is_kept(written: Any, dumped: Any) -> bool:
         return all(name in dumped and _is_kept(member, dumped[name]) for name, member in written.items())
     if isinstance(written, list) and isinstance(dumped, list):
         return len(written) == len(dumped) and None not in _origins(written, dumped, is_set=True)
-    if isinstance(written, (int, float)) and isinstance(dumped, str):  # decimals are dumped as strings
-        return str(written) == dumped
-    return type(written) is type(dumped) and bool(written == dumped)
+    kinds = {type(written), type(dumped)}
+    return (len(kinds) == 1 or kinds == {int, float}) and bool(written == dumped)  # 20.0 is the decimal 20

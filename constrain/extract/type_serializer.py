@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from typing import Any
 
 from pydantic import TypeAdapter
-from pydantic_core import SchemaSerializer
+from pydantic_core import PydanticSerializationUnexpectedValue, SchemaSerializer
 
 #: Keys of pydantic's core schemas whose values are or contain schemas of values.
 _INNER = frozenset(
     """
     schema definitions choices fields items_schema keys_schema values_schema extras_schema steps
-    json_schema python_schema lax_schema strict_schema
+    json_schema python_schema lax_schema strict_schema computed_fields return_schema
     """.split()
 )
 _FIELDS = frozenset({"model-field", "dataclass-field", "typed-dict-field"})
@@ -29,7 +30,8 @@ def record_serializer(adapter: TypeAdapter[Any]) -> SchemaSerializer:
     """Return a serializer that writes values in the form of :class:`~constrain.extract.type_schema.RecordSchema`.
 
     Fields have the names by which they are read, also those that other outputs exclude; model serializers do not run;
-    secrets are written; and sets are objects, see :func:`set_items`.
+    secrets are written; decimals are numbers, unless a number would have other digits; and sets are objects, see
+    :func:`set_items`.
     """
     schema: Any = _written(adapter.core_schema, is_by_alias=True)
     try:  # pydantic would take the serializers that models have already
@@ -65,12 +67,16 @@ def _written(node: Any, is_by_alias: bool) -> Any:
         return {name: _written(child, is_by_alias) for name, child in node.items()}
     is_by_alias = (node.get("config") or {}).get("validate_by_alias", is_by_alias) is not False
     changed = {key: _written(value, is_by_alias) if key in _INNER else value for key, value in node.items()}
+    if kind == "dict" and "keys_schema" in node and node["keys_schema"].get("type") == "decimal":
+        changed["keys_schema"] = node["keys_schema"]  # names are texts
     if kind in _FIELDS:
         return _as_read(changed, is_by_alias)
     if kind in ("model", "dataclass"):
         changed.pop("serialization", None)
     elif kind in ("set", "frozenset"):
         changed.setdefault("serialization", {"type": "function-wrap", "function": _as_object})
+    elif kind == "decimal":
+        changed.setdefault("serialization", {"type": "function-plain", "function": _as_number})
     elif _hides(node.get("serialization")):
         changed["serialization"] = {"type": "function-plain", "function": _revealed, "when_used": "unless-none"}
     return changed
@@ -96,3 +102,13 @@ def _revealed(secret: Any) -> Any:
 
 def _as_object(items: Any, write: Callable[[Any], Any]) -> dict[str, Any]:
     return {_SET: write(items)}
+
+
+def _as_number(value: Any) -> int | float | str:
+    """Return a decimal as the number that has the same value, or as a text if it has none."""
+    if not isinstance(value, Decimal):
+        raise PydanticSerializationUnexpectedValue(f"{value!r} is no decimal")  # a union tries the next alternative
+    if value.as_tuple().exponent == 0:
+        return int(value)
+    number = float(value) if value.is_finite() else 0.0
+    return number if Decimal(repr(number)) == value else str(value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,12 @@ RECORD = {"name": "Zoë", "due": "2026-03-01", "parts": [1.5]}
 @pytest.fixture(scope="module")
 def llm(tiny_dir: Path) -> LLM:
     return constrain.load(tiny_dir)
+
+
+def test_decimals_of_examples_are_numbers() -> None:
+    target = Target.of(dict[str, Decimal])
+    examples = checked_examples(target, [("a", {"a": Decimal("12.50")}), ("b", {"b": 3}), ("c", {"c": 0.1})])
+    assert [each.record for each in examples] == ['{"a": 12.5}', '{"b": 3}', '{"c": 0.1}']
 
 
 def test_records_are_values_or_json() -> None:
@@ -120,12 +127,15 @@ def test_examples_of_a_file(tmp_path: Path) -> None:
     path = tmp_path / "examples.jsonl"
     path.write_text('{"document": "Zoë", "record": {"a": [1]}}\n\n{"record": true, "document": ""}\n', encoding="utf-8")
     assert read_examples(path) == [("Zoë", {"a": [1]}), ("", True)]
+    path.write_text('{"document": "a\u2028b\x85", "record": 1}\r\n{"document": "c", "record": 2}', encoding="utf-8-sig")
+    assert read_examples(path) == [("a\u2028b\x85", 1), ("c", 2)]
 
 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
         ("{", "examples.jsonl, line 2: not JSON"),
+        ("[" * 100_000, "examples.jsonl, line 2: not JSON: maximum recursion"),
         ("[1]", "examples.jsonl, line 2: must be"),
         ('{"text": "a", "record": 1}', "line 2: must be .*document"),
         (b"\xff", "examples.jsonl: .*utf-8"),

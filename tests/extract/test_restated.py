@@ -15,6 +15,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    PlainSerializer,
     Secret,
     SecretStr,
     computed_field,
@@ -82,6 +83,20 @@ class Computed(BaseModel):
         return f"day {day}"
 
 
+class Account(BaseModel):
+    paid: list[Decimal]
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def sum(self) -> Decimal:
+        return sum(self.paid, Decimal(0))
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def kinds(self) -> set[str]:
+        return {"b", "a", "c"}
+
+
 @pytest.mark.parametrize(
     ("what", "text", "record"),
     [
@@ -93,6 +108,13 @@ class Computed(BaseModel):
         (list[Renamed], '[{"Name": "Ada"}]', [{"Name": "Ada"}]),
         (ByName, '{"name": "Ada"}', {"name": "Ada"}),
         (Computed, '{"day": 3}', {"day": "day 3", "next": 4}),
+        (list[Decimal], "[12.50, 3, 1e2, 0.1]", [12.5, 3, 100, 0.1]),
+        (list[Decimal | str | Letter], '[1.5, "b", {"town": "c"}]', [1.5, "b", {"town": "c", "n": 0, "hidden": ""}]),
+        (dict[Decimal, Decimal], '{"1.50": 1.50}', {"1.50": 1.5}),
+        (Annotated[Decimal, PlainSerializer(str)], "1.5", "1.5"),
+        (Annotated[Decimal, AfterValidator(lambda value: value / 3)], "1", f"0.{28 * '3'}"),
+        (Annotated[Decimal, AfterValidator(float)], "1.5", 1.5),
+        (Account, '{"paid": [1.5, 2]}', {"paid": [1.5, 2], "sum": 3.5, "kinds": ["a", "b", "c"]}),
         (dict[str, set[int]], '{"a": [3, 1, 2]}', {"a": [3, 1, 2]}),
         ({"type": "array"}, "[3, 1, 2]", [3, 1, 2]),
     ],
@@ -123,7 +145,7 @@ ITEMS = ("/0", "/1", "/2")
     ("what", "text", "record", "places"),
     [
         (set[str], '["zoe", "ada", "bob"]', ["zoe", "ada", "bob"], {"/0": 0, "/1": 1, "/2": 2}),
-        (frozenset[Decimal], "[3.5, 1, 20]", ["3.5", "1", "20"], {"/0": 0, "/1": 1, "/2": 2}),
+        (frozenset[Decimal], "[3.5, 1, 20.0]", [3.5, 1, 20], {"/0": 0, "/1": 1, "/2": 2}),
         (set[frozenset[int]], "[[9, 8], [1], []]", [[9, 8], [1], []], {"/0": 0, "/1": 1, "/2": 2}),
         (Annotated[list[str], AfterValidator(sorted)], '["b", "c", "a"]', ["a", "b", "c"], {"/1": 0, "/2": 1, "/0": 2}),
         (Annotated[list[str], AfterValidator(without_b)], '["a", "b", "c"]', ["a", "c"], {"/0": 0, "/1": 2}),
