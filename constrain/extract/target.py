@@ -75,7 +75,7 @@ class Target(Generic[T]):
         self.schema = dict(schema)
         self.exact_schema = self.schema if exact_schema is None else dict(exact_schema)
         self.adapter = adapter
-        self._validator = _validator(self.schema)
+        self._validator = _validator(self.exact_schema)
         self.output_schema = with_quotes(self.exact_schema)
         self._bounded: dict[int, dict[str, Any]] = {}
         self._output_validator = _validator(self.output_schema)

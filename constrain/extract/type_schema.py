@@ -19,7 +19,15 @@ class RecordSchema(GenerateJsonSchema):
     - A field that may be ``None``, and is by default, is required: the model decides that a value is absent by writing
       ``null``, which it does more reliably than leaving the field out.
     - Decimals are numbers, with their limits of digits; pydantic would also accept any string.
+    - A field that is read from a path alone has no schema: pydantic would give it a name by which it is not read.
     """
+
+    def generate_inner(self, schema: Any) -> JsonSchemaValue:
+        names = self._config.config_dict
+        if _has_only_paths(schema) and not (names.get("populate_by_name") or names.get("validate_by_name")):
+            reason = f"a field that is read from {schema['validation_alias']} alone: give it a name by AliasChoices"
+            return self.handle_invalid_for_json_schema(schema, reason)
+        return super().generate_inner(schema)
 
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
         return _closed(super().model_schema(schema))
@@ -120,6 +128,15 @@ def _closed(schema: JsonSchemaValue) -> JsonSchemaValue:
     if "properties" in schema:
         schema.setdefault("additionalProperties", False)
     return schema
+
+
+def _has_only_paths(schema: Any) -> bool:
+    """Whether a schema is that of a field without a name by which it is read."""
+    alias = schema.get("validation_alias")
+    if not isinstance(alias, list):
+        return False
+    paths = alias if isinstance(alias[0], list) else [alias]
+    return all(len(path) > 1 for path in paths)
 
 
 def _is_none_by_default(schema: Any) -> bool:

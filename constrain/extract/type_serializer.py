@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -30,8 +32,8 @@ def record_serializer(adapter: TypeAdapter[Any]) -> SchemaSerializer:
     """Return a serializer that writes values in the form of :class:`~constrain.extract.type_schema.RecordSchema`.
 
     Fields have the names by which they are read, also those that other outputs exclude; model serializers do not run;
-    secrets are written; decimals are numbers, unless a number would have other digits; and sets are objects, see
-    :func:`set_items`.
+    secrets are written; decimals are numbers, unless a number would have other digits; durations have no years, which
+    the format ``duration`` does not have beside days; and sets are objects, see :func:`set_items`.
     """
     schema: Any = _written(adapter.core_schema, is_by_alias=True)
     try:  # pydantic would take the serializers that models have already
@@ -67,14 +69,16 @@ def _written(node: Any, is_by_alias: bool) -> Any:
         return {name: _written(child, is_by_alias) for name, child in node.items()}
     is_by_alias = (node.get("config") or {}).get("validate_by_alias", is_by_alias) is not False
     changed = {key: _written(value, is_by_alias) if key in _INNER else value for key, value in node.items()}
-    if kind == "dict" and "keys_schema" in node and node["keys_schema"].get("type") == "decimal":
-        changed["keys_schema"] = node["keys_schema"]  # names are texts
+    if kind == "dict" and node.get("keys_schema", {}).get("type") in ("decimal", "timedelta"):
+        changed["keys_schema"] = node["keys_schema"]  # names are texts, and stay as they are
     if kind in _FIELDS:
         return _as_read(changed, is_by_alias)
     if kind in ("model", "dataclass"):
         changed.pop("serialization", None)
     elif kind in ("set", "frozenset"):
         changed.setdefault("serialization", {"type": "function-wrap", "function": _as_object})
+    elif kind == "timedelta":
+        changed.setdefault("serialization", {"type": "function-wrap", "function": _in_days})
     elif kind == "decimal":
         changed.setdefault("serialization", {"type": "function-plain", "function": _as_number})
     elif _hides(node.get("serialization")):
@@ -102,6 +106,15 @@ def _revealed(secret: Any) -> Any:
 
 def _as_object(items: Any, write: Callable[[Any], Any]) -> dict[str, Any]:
     return {_SET: write(items)}
+
+
+def _in_days(duration: Any, write: Callable[[Any], Any]) -> Any:
+    """Write a duration, of which years are 365 days."""
+    written = write(duration)
+    if not isinstance(written, str) or not re.match(r"P\d+Y", written):
+        return written
+    days = timedelta(days=duration.days)
+    return f"P{days.days}D" + (write(duration - days).removeprefix("P") if duration != days else "")
 
 
 def _as_number(value: Any) -> int | float | str:

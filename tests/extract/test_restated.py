@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import dataclass
+from datetime import timedelta
 from decimal import Decimal
 from typing import Annotated, Any
 
@@ -111,6 +112,8 @@ class Account(BaseModel):
         (list[Decimal], "[12.50, 3, 1e2, 0.1]", [12.5, 3, 100, 0.1]),
         (list[Decimal | str | Letter], '[1.5, "b", {"town": "c"}]', [1.5, "b", {"town": "c", "n": 0, "hidden": ""}]),
         (dict[Decimal, Decimal], '{"1.50": 1.50}', {"1.50": 1.5}),
+        (list[timedelta], '["P1Y7M3DT5H", "P2Y", "P3D"]', ["P578DT5H", "P730D", "P3D"]),
+        (dict[timedelta, int], '{"P2Y": 1}', {"P2Y": 1}),
         (Annotated[Decimal, PlainSerializer(str)], "1.5", "1.5"),
         (Annotated[Decimal, AfterValidator(lambda value: value / 3)], "1", f"0.{28 * '3'}"),
         (Annotated[Decimal, AfterValidator(float)], "1.5", 1.5),

@@ -10,7 +10,7 @@ from datetime import date
 from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, AliasPath, BaseModel, ConfigDict, Field
 
 from constrain.errors import ExtractionError, SchemaError
 from constrain.extract.target import Target
@@ -185,6 +185,21 @@ def test_whatever_a_validator_raises_is_an_extraction_error(error: BaseException
         ExtractionError, match=rf"a validator .*{type(error).__name__}: .*boom.*test_target.py, line \d+"
     ):
         Target.of(failing(error)).read('"a"')
+
+
+class Pathed(BaseModel):
+    model_config = ConfigDict(populate_by_name=True)
+    name: str = Field(validation_alias=AliasPath("person", "name"))
+
+
+def test_a_field_that_is_read_from_a_path_needs_a_name() -> None:
+    @dataclass
+    class Nameless:
+        name: Annotated[str, Field(validation_alias=AliasPath("person", 0, "name"))] = ""
+
+    with pytest.raises(SchemaError, match=r"read from \['person', 0, 'name'\] alone: give it a name by AliasChoices"):
+        Target.of(Nameless)
+    assert Target.of(Pathed).read('{"name": "Ada"}').value == Pathed(name="Ada")  # type: ignore[call-arg]
 
 
 def test_a_type_of_types_has_no_schema() -> None:
