@@ -37,7 +37,7 @@ from constrain.errors import (
     TokenizerError,
 )
 from constrain.extract import Target
-from constrain.filters import ExLlamaV2RegexFilter
+from constrain.filters import ExLlamaV2RegexFilter, NamedFilter
 from constrain.generator import ExLlamaV2BaseGenerator, ExLlamaV2Sampler
 from constrain.llm import load_model
 from constrain.model.memory import token_bytes
@@ -128,8 +128,8 @@ def test_constraints_that_exclude_each_other_are_called_by_their_arguments(llm: 
         llm.generate("hello", choices=["a", "b"], filters=[regex(llm, "c")])
     outputs = llm.generate_many(["hello"], json_schema={"type": "null"}, grammar='start: "x"')
     assert [str(each.error).partition(":")[0] for each in outputs] == ["json_schema and grammar"]
-    with pytest.raises(DeadEnd, match="^schema and ExLlamaV2RegexFilter"):
-        llm.extract(Person, "hello", filters=[regex(llm, "x")])
+    with pytest.raises(DeadEnd, match="^schema and the filter regex: "):
+        llm.extract(Person, "hello", filters=[NamedFilter("regex", {"pattern": "x"})])
 
 
 def test_a_filter_follows_one_request_at_a_time(llm: LLM) -> None:

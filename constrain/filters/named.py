@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from constrain.errors import PluginError
 from constrain.filters.combined import filters_of
+from constrain.filters.compiled_grammar import ExLlamaV2EngineFilter
 from constrain.filters.manager import FilterInfo, create, find
 
 if TYPE_CHECKING:
@@ -64,7 +65,10 @@ class NamedFilter:
         Raises:
             PluginError: there is no such filter, or it does not take these arguments.
         """
-        return create(self.name, model, tokenizer, **self.arguments)
+        made = create(self.name, model, tokenizer, **self.arguments)
+        if isinstance(made, ExLlamaV2EngineFilter):
+            made.argument = f"the filter {self.name}"
+        return made
 
 
 def created(filters: Any, model: Any, tokenizer: ExLlamaV2Tokenizer) -> list[Any]:

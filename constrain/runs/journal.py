@@ -44,11 +44,11 @@ class Journal:
             OutputInUse: another run writes the file.
             RunError: the file cannot be read or written, or is not the output of a run.
         """
-        self.path = Path(path).resolve()
+        given, self.path = Path(path), Path(path).resolve()
         self._new = self.path.with_name(f".{self.path.name}.new")
         with io_errors(self.path):
-            if self.path.exists() and not self.path.is_file():
-                raise RunError(f"{self.path} is no regular file, so that no run can continue it")
+            if given.exists() and not given.is_file():  # what /dev/stdout leads to may have no path
+                raise RunError(f"{path} is no regular file, so that no run can continue it: give another one, or none")
             self._lock = OutputLock(self.path)
             try:
                 self._new.unlink(missing_ok=True)

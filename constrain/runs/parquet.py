@@ -32,22 +32,28 @@ def write_parquet(path: Path, columns: Sequence[str], rows: Callable[[], Iterato
         RunError: a value does not fit into its column.
     """
     types: dict[str, pa.DataType | None] = dict.fromkeys(columns, pa.null())
-    for batch in _batches(rows()):
+    for batch in _batches(rows):
         for name in columns:
             types[name] = _common_type(types[name], [row.get(name) for row in batch])
     schema = pa.schema({name: kind if _is_useful(kind) else pa.string() for name, kind in types.items()})
     try:
         with parquet.ParquetWriter(path, schema) as writer:
-            for batch in _batches(rows()):
+            for batch in _batches(rows):
                 values = {name: [_stored(row.get(name), types[name]) for row in batch] for name in columns}
                 writer.write_table(pa.table(values, schema))
     except (ValueError, OverflowError, pa.ArrowException) as error:
         raise RunError(f"cannot write the records as Parquet: {error}; they are in the journal") from error
 
 
-def _batches(rows: Iterator[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    while batch := list(islice(rows, _BATCH)):
+def _batches(rows: Callable[[], Iterator[dict[str, Any]]]) -> Iterator[list[dict[str, Any]]]:
+    valid = ({name: _valid(value) for name, value in row.items()} for row in rows())
+    while batch := list(islice(valid, _BATCH)):
         yield batch
+
+
+def _valid(value: Any) -> Any:
+    """Return a value as Unicode, which the name of a file need not be."""
+    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
 
 
 def _common_type(known: pa.DataType | None, values: Iterable[Any]) -> pa.DataType | None:

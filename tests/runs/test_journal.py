@@ -120,9 +120,12 @@ def test_lines_without_a_key_are_kept(path: Path) -> None:
 
 def test_what_is_no_regular_file_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    for path in (tmp_path, tmp_path / "pipe"):
-        with pytest.raises(RunError, match="no regular file"):
+    ends = os.pipe()  # as of a shell, without a path of its own
+    for path in (tmp_path, tmp_path / "pipe", Path(f"/dev/fd/{ends[1]}")):
+        with pytest.raises(RunError, match=f"^{path} is no regular file"):
             Journal(path)
+    for end in ends:
+        os.close(end)
 
 
 # Order

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,7 +40,7 @@ def table(path: Path, *records: Any, **options: Any) -> None:
 def rows(path: Path) -> list[dict[str, Any]]:
     if path.suffix == ".parquet":
         return pyarrow.parquet.read_table(path).to_pylist()
-    with path.open(encoding="utf-8", newline="") as file:
+    with path.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
         return list(csv.DictReader(file))
 
 
@@ -118,6 +119,14 @@ def test_records_that_are_no_objects_have_a_column(path: Path) -> None:
 def test_an_object_that_is_sometimes_null_is_no_column(path: Path) -> None:
     table(path, {"home": None}, {"home": {"city": "Rome"}})
     assert list(rows(path)[0]) == ["source", "/home/city"]
+
+
+def test_names_that_are_no_text_are_kept(tmp_path: Path) -> None:
+    document = Document('{"name": "Ada"}', os.fsdecode(b"a\xff.txt"))
+    for name, source in (("out.csv", os.fsdecode(b"a\xff.txt")), ("out.parquet", r"a\udcff.txt")):
+        with open_output(tmp_path / name) as output:
+            run(output, [document], extract=parsed)
+        assert rows(tmp_path / name) == [{"source": source, "/name": "Ada"}]
 
 
 def test_failures_are_rows(path: Path) -> None:
