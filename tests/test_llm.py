@@ -128,7 +128,7 @@ def test_constraints_that_exclude_each_other_are_called_by_their_arguments(llm: 
         llm.generate("hello", choices=["a", "b"], filters=[regex(llm, "c")])
     outputs = llm.generate_many(["hello"], json_schema={"type": "null"}, grammar='start: "x"')
     assert [str(each.error).partition(":")[0] for each in outputs] == ["json_schema and grammar"]
-    with pytest.raises(DeadEnd, match="^schema and the filter regex: "):
+    with pytest.raises(DeadEnd, match=r"^schema and the filter regex: "):
         llm.extract(Person, "hello", filters=[NamedFilter("regex", {"pattern": "x"})])
 
 

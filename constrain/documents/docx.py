@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from docx.document import Document as WordDocument
 
 _W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
-#: Elements whose text counts; what python-docx leaves out, as insertions under review, is inside of others.
+#: Elements that hold text: of words, and of formulas.
+_TEXTS = {f"{_W}t", "{http://schemas.openxmlformats.org/officeDocument/2006/math}t"}
+#: Elements that stand for a character; what python-docx leaves out, as insertions under review, is inside of others.
 _CHARACTERS = {f"{_W}tab": "\t", f"{_W}br": "\n", f"{_W}cr": "\n", f"{_W}noBreakHyphen": "-"}
 #: Copies of other text: what old programs show in place of a drawing, and what was there before a change.
 _COPIES = {
@@ -24,10 +26,12 @@ _COPIES = {
     f"{_W}pPr",
     f"{_W}rPr",
 }
+#: Content controls, and the like, that may stand around rows and cells.
+_WRAPPERS = {f"{_W}{name}" for name in ("sdt", "sdtContent", "customXml", "ins", "moveTo")}
 
 
 def read_docx(content: bytes, source: str) -> Document:
-    """Read a Word document: headers, paragraphs and tables in their order, and footers.
+    """Read a Word document: headers, paragraphs and tables in their order, footnotes and endnotes, and footers.
 
     A row of a table is a line, with ``" | "`` between its cells. The metadata has the title and the author.
 
@@ -40,7 +44,7 @@ def read_docx(content: bytes, source: str) -> Document:
         word = docx.Document(BytesIO(content))
     except Exception as error:  # of many types, for what can be wrong with archives, XML and their relations
         raise DocumentError(source, _what_is_wrong(content)) from error
-    blocks = [*_margins(word, "header"), *_blocks(word.element.body), *_margins(word, "footer")]
+    blocks = [*_margins(word, "header"), *_blocks(word.element.body), *_notes(word), *_margins(word, "footer")]
     properties = {"title": word.core_properties.title, "author": word.core_properties.author}
     metadata = {name: value for name, value in properties.items() if value}
     return Document("\n\n".join(block for block in blocks if block.strip()), source, metadata)
@@ -53,10 +57,26 @@ def _what_is_wrong(content: bytes) -> str:
 
 
 def _margins(word: WordDocument, name: str) -> list[str]:
-    """Return the different texts of the headers or footers of all sections."""
-    margins = [getattr(section, kind) for section in word.sections for kind in (f"first_page_{name}", name)]
+    """Return the different texts of the headers or footers that the pages of all sections have."""
+    has_even_pages = word.settings.odd_and_even_pages_header_footer
+    margins: list[Any] = []
+    for section in word.sections:
+        pages = ["first_page_"] * section.different_first_page_header_footer + [""] + ["even_page_"] * has_even_pages
+        margins += [getattr(section, f"{each}{name}") for each in pages]
     texts = ("\n".join(_blocks(margin.part.element)) for margin in margins if not margin.is_linked_to_previous)
     return list(dict.fromkeys(texts))
+
+
+def _notes(word: WordDocument) -> Iterator[str]:
+    """Yield the texts of footnotes, and then those of endnotes."""
+    from docx.opc.constants import RELATIONSHIP_TYPE
+    from docx.oxml import parse_xml
+
+    relations = word.part.rels.values()
+    for kind in (RELATIONSHIP_TYPE.FOOTNOTES, RELATIONSHIP_TYPE.ENDNOTES):
+        for notes in (parse_xml(each.target_part.blob) for each in relations if each.reltype == kind):
+            for note in notes.iterchildren(f"{_W}footnote", f"{_W}endnote"):
+                yield "\n".join(_blocks(note)).strip()
 
 
 def _blocks(parent: Any) -> Iterator[str]:
@@ -65,20 +85,29 @@ def _blocks(parent: Any) -> Iterator[str]:
         if child.tag == f"{_W}p":
             yield "".join(_characters(child))
         elif child.tag == f"{_W}tbl":
-            yield "\n".join(map(_row, child.iterchildren(f"{_W}tr")))
+            yield "\n".join(map(_row, _within(child, f"{_W}tr")))
         elif child.tag not in _COPIES:
             yield from _blocks(child)
 
 
 def _row(row: Any) -> str:
-    cells = ("\n".join(_blocks(cell)) for cell in row.iterchildren(f"{_W}tc"))
+    cells = ("\n".join(_blocks(cell)) for cell in _within(row, f"{_W}tc"))
     return " | ".join(" ".join(cell.split()) for cell in cells)
+
+
+def _within(parent: Any, tag: str) -> Iterator[Any]:
+    """Yield the children with a tag, also those that are wrapped."""
+    for child in parent.iterchildren("{*}*"):
+        if child.tag == tag:
+            yield child
+        elif child.tag in _WRAPPERS:
+            yield from _within(child, tag)
 
 
 def _characters(element: Any) -> Iterator[str]:
     """Yield the text of a paragraph in pieces."""
     for child in element.iterchildren("{*}*"):
-        if child.tag == f"{_W}t":
+        if child.tag in _TEXTS:
             yield child.text or ""
         elif child.tag in _CHARACTERS:
             yield _CHARACTERS[child.tag]

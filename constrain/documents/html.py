@@ -8,14 +8,22 @@ from typing import TYPE_CHECKING
 from constrain.documents.document import Document
 from constrain.documents.encodings import decoded, encoding_note
 from constrain.documents.forms import show_forms
+from constrain.documents.html_tables import lay_out_tables
 from constrain.documents.optional import optional
 
 if TYPE_CHECKING:
+    from inscriptis.model.config import ParserConfig
     from lxml.html import HtmlElement
 
 #: The encoding that a page or its XML declaration names, which stands near the beginning.
 _DECLARED = re.compile(rb"""(?:charset|encoding)\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE)
 _DECLARED_WITHIN = 2048
+#: Elements that begin and end lines of their own (https://html.spec.whatwg.org/#flow-content-3), without those that
+#: inscriptis knows.
+_BLOCKS = "caption center details dialog dir dl dt fieldset form hr legend menu optgroup search section summary".split()
+#: Columns by which what explains a term is moved in.
+_INDENT = 4
+_IMPORTANT = re.compile(r"!\s*important", re.IGNORECASE)
 
 
 def read_html(content: bytes, source: str, encoding: str | None = None) -> Document:
@@ -38,9 +46,33 @@ def html_to_text(markup: str, source: str) -> str:
     tree = _tree(markup, source)
     if tree is None:
         return ""
+    drop_hidden(tree)
+    lay_out_tables(tree)
     show_forms(tree)
-    lines = Inscriptis(tree).get_text().splitlines()
+    lines = Inscriptis(tree, _layout()).get_text().splitlines()
     return "\n".join(line.rstrip() for line in lines).strip("\n")
+
+
+def drop_hidden(tree: HtmlElement) -> None:
+    """Remove what no page shows: comments, instructions for programs, templates and hidden elements."""
+    from lxml.etree import Comment, ProcessingInstruction, strip_elements
+
+    strip_elements(tree, Comment, ProcessingInstruction, "template", with_tail=False)
+    for element in tree.xpath("//*[@hidden]"):
+        element.drop_tree()
+    for element in tree.xpath("//*[contains(@style, '!')]"):  # inscriptis knows no such style
+        element.set("style", _IMPORTANT.sub("", element.get("style")))
+
+
+def _layout() -> ParserConfig:
+    from inscriptis.css_profiles import RELAXED_CSS_PROFILE
+    from inscriptis.html_properties import Display
+    from inscriptis.model.config import ParserConfig
+    from inscriptis.model.html_element import HtmlElement as Style
+
+    blocks = {name: Style(display=Display.block) for name in _BLOCKS}
+    term = Style(display=Display.block, padding_inline=_INDENT)
+    return ParserConfig(css=RELAXED_CSS_PROFILE | blocks | {"dd": term})
 
 
 def _title(markup: str, source: str) -> str:

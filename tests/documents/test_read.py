@@ -10,6 +10,9 @@ from pathlib import Path
 
 import docx
 import pytest
+from docx.opc.constants import RELATIONSHIP_TYPE
+from docx.opc.packuri import PackURI
+from docx.opc.part import Part
 from docx.oxml import parse_xml
 from docx.oxml.ns import nsdecls
 from fpdf import FPDF
@@ -109,12 +112,56 @@ def test_html_that_is_nested_deeply_is_read_or_refused() -> None:
         read_bytes(page.replace("<b>", "<table><tr><td>").encode(), "a.html")
 
 
+@pytest.mark.parametrize(
+    ("page", "lines"),
+    [
+        ("<dl><dt>Name<dd>Ada<dt>City<dd>Rome</dl>", ["Name", "    Ada", "City", "    Rome"]),
+        ("<section>a</section><section>b</section><hr>c<form>d</form>e", ["a", "b", "c", "d", "e"]),
+        ("<details><summary>More</summary>text</details>", ["More", "text"]),
+        ("Total<table><tr><td>Net<td>5</table>Bye", ["Total", "Net  5", "", "Bye"]),
+        ("<table><tr><td>A<table><tr><td>b<td>c</table><td>d</table>", ["A", "b  c  d"]),
+        ("<p>Sum <?xml:namespace prefix = o /> 12<!-- no --> EUR</p>", ["Sum 12 EUR"]),
+        (
+            "a<template>no</template>b<p hidden>no</p>c<p style='Display: none ! IMPORTANT; x:y'>no</p>d",
+            ["abcd"],
+        ),
+        ("<body hidden>no</body>", [""]),
+    ],
+)
+def test_html_has_the_lines_that_are_shown(page: str, lines: list[str]) -> None:
+    assert read_bytes(page.encode(), "a.html").text.split("\n") == lines
+
+
+@pytest.mark.parametrize(
+    ("rows", "shown"),
+    [
+        (
+            "<tr><th>Item<th>Price<tr><td rowspan=2>Pear<td>1<tr><td>2",
+            ["Item Price", "Pear 1", "2"],
+        ),
+        ("<tr><th colspan=2>Name<th>Age<tr><td>Ada<td>B<td>36", ["Name Age", "Ada B 36"]),
+        ("<tr><td rowspan=3 colspan=2>X<td>a<tr><td>b<tr><td>c<tr><td>d<td>e<td>f", ["X a", "b", "c", "d e f"]),
+        ("<thead><tr><td colspan=99999999>X<tbody><tr><td rowspan=0>y<td colspan=x>z", ["X", "y z"]),
+    ],
+)
+def test_cells_stand_in_their_columns(rows: str, shown: list[str]) -> None:
+    text = read_bytes(f"<table>{rows}</table>".encode(), "a.html").text
+    assert [" ".join(line.split()) for line in text.split("\n")] == shown
+    cells = {word: line.index(word) for line in text.split("\n") for word in line.split()}
+    for above, below in (("Price", "2"), ("Age", "36"), ("a", "c"), ("c", "f")):
+        assert cells.get(above) == cells.get(below) or above not in cells or below not in cells
+
+
 def test_html_without_content_has_no_text() -> None:
     for page in (b"<!-- comment -->", b"<!doctype html>", b"<html></html>", b"<?xml version='1.0'?>", b"  "):
         assert read_bytes(page, "a.html").text == ""
 
 
 # DOCX
+
+CONTENT_TYPE = "application/vnd.openxmlformats-officedocument.wordprocessingml"
+PARAGRAPH = "<w:p><w:r><w:t>{}</w:t></w:r></w:p>"
+CONTROL = "<w:sdt><w:sdtContent>{}</w:sdtContent></w:sdt>"
 
 
 def word_document(text: str = "Text") -> bytes:
@@ -153,6 +200,44 @@ def test_docx_is_read_in_its_order(text: str) -> None:
         "Page 1",
     ]
     assert document.metadata == {"title": "Report", "author": "Ada"}
+
+
+def test_docx_is_read_within_content_controls_and_formulas() -> None:
+    word = docx.Document()
+    row = "<w:tr>{}</w:tr>".format("".join(CONTROL.format(f"<w:tc>{PARAGRAPH.format(n)}</w:tc>") for n in "ab"))
+    table = f"<w:tbl {nsdecls('w')}><w:tblPr/><w:tblGrid/>{row}{CONTROL.format(row.replace('a', 'A'))}</w:tbl>"
+    formula = f"<m:oMath {nsdecls('m')}><m:r><m:t>x=5</m:t></m:r></m:oMath>"
+    word.element.body.insert(0, parse_xml(table))
+    word.add_paragraph("where ")._p.append(parse_xml(formula))
+    assert read_bytes(saved(word), "a.docx").text == "a | b\nA | b\n\nwhere x=5"
+
+
+def test_headers_that_are_shown_are_read() -> None:
+    word = docx.Document()
+    section = word.sections[0]
+    for name in ("first_page_header", "header", "even_page_header"):
+        getattr(section, name).paragraphs[0].text = name
+    assert read_bytes(saved(word), "a.docx").text == "header"
+    section.different_first_page_header_footer = word.settings.odd_and_even_pages_header_footer = True
+    assert read_bytes(saved(word), "a.docx").text == "first_page_header\n\nheader\n\neven_page_header"
+
+
+def test_notes_of_docx_are_read() -> None:
+    word = docx.Document()
+    word.add_paragraph("The price is net.")
+    word.sections[0].footer.paragraphs[0].text = "Page 1"
+    for kind, kinds in (("endnote", RELATIONSHIP_TYPE.ENDNOTES), ("footnote", RELATIONSHIP_TYPE.FOOTNOTES)):
+        separator = f'<w:{kind} w:type="separator" w:id="0"><w:p><w:r><w:separator/></w:r></w:p></w:{kind}>'
+        note = f'<w:{kind} w:id="1">{PARAGRAPH.format(f"Text of the {kind}")}{PARAGRAPH.format("Second")}</w:{kind}>'
+        notes = f"<w:{kind}s {nsdecls('w')}>{separator}{note}</w:{kind}s>"
+        part = Part(PackURI(f"/word/{kind}s.xml"), f"{CONTENT_TYPE}.{kind}s+xml", notes.encode(), word.part.package)
+        word.part.relate_to(part, kinds)
+    assert read_bytes(saved(word), "a.docx").text.split("\n\n") == [
+        "The price is net.",
+        "Text of the footnote\nSecond",
+        "Text of the endnote\nSecond",
+        "Page 1",
+    ]
 
 
 def test_an_empty_docx_has_no_text() -> None:

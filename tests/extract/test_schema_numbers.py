@@ -11,6 +11,9 @@ from constrain.errors import SchemaError
 from constrain.extract.target import Target
 
 
+LONG = {"minLength": 10**9}
+
+
 @pytest.mark.parametrize(
     ("schema", "pointer", "keyword"),
     [
@@ -18,10 +21,13 @@ from constrain.extract.target import Target
         ({"properties": {"a/b": {"maximum": math.inf}}}, "/properties/a~1b", "maximum"),
         ({"anyOf": [{"multipleOf": -math.inf}]}, "/anyOf/0", "multipleOf"),
         ({"type": "array", "minItems": 10**12}, "", "minItems"),
-        ({"properties": {"a": {"items": {"minLength": 10**9}}}}, "/properties/a/items", "minLength"),
+        ({"properties": {"a": {"items": LONG}}}, "/properties/a/items", "minLength"),
         ({"$ref": "#/$defs/a~1b", "$defs": {"a/b": {"minItems": 10**9}}}, "/$defs/a~1b", "minItems"),
         (
-            {"items": {"$ref": "#/$defs/a"}, "$defs": {"a": {"allOf": [{"$ref": "#/$defs/b"}]}, "b": {"minLength": 10**9}}},
+            {
+                "items": {"$ref": "#/$defs/a"},
+                "$defs": {"a": {"allOf": [{"$ref": "#/$defs/b"}]}, "b": LONG},
+            },
             "/$defs/b",
             "minLength",
         ),
@@ -38,8 +44,8 @@ def test_an_error_says_where(schema: dict[str, Any], pointer: str, keyword: str)
     [
         {"not": {"minItems": 10**12}},
         {"minItems": 100_000},
-        {"anyOf": [{"minLength": 10**9}, {"type": "null"}]},
-        {"anyOf": [{"$ref": "#/$defs/a"}, {"type": "null"}], "$defs": {"a": {"minLength": 10**9}}},
+        {"anyOf": [LONG, {"type": "null"}]},
+        {"anyOf": [{"$ref": "#/$defs/a"}, {"type": "null"}], "$defs": {"a": LONG}},
         {"items": {"$ref": "#"}},
     ],
 )

@@ -1,0 +1,42 @@
+"""Tables in HTML pages, changed to what inscriptis lays out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lxml.html import HtmlElement
+
+#: Most columns and rows that a cell may span.
+_MOST = {"colspan": 100, "rowspan": 65534}
+
+
+def lay_out_tables(tree: HtmlElement) -> None:
+    """Make tables begin on lines of their own, and fill the columns that a cell spans with empty cells."""
+    for table in list(tree.iter("table")):
+        table.addprevious(table.makeelement("hr"))  # ends the line before, and has no text
+        _fill(table.xpath("./tr | ./thead/tr | ./tbody/tr | ./tfoot/tr"))
+
+
+def _fill(rows: Sequence[HtmlElement]) -> None:
+    """Add empty cells to rows where cells span columns, or are those of a row above."""
+    below: dict[int, int] = {}  # numbers of rows that cells from above reach into, by column
+    for row in rows:
+        begun: dict[int, int] = {}
+        column = 0
+        for cell in list(row.iterchildren("td", "th")):
+            while column in below:
+                cell.addprevious(cell.makeelement("td"))
+                column += 1
+            width, height = _span(cell, "colspan"), _span(cell, "rowspan")
+            begun |= dict.fromkeys(range(column, column + width), height)
+            for _ in range(width - 1):
+                cell.addnext(cell.makeelement("td"))
+            column += width
+        below = {column: number - 1 for column, number in (below | begun).items() if number > 1}
+
+
+def _span(cell: HtmlElement, name: str) -> int:
+    value = cell.get(name, "").strip()
+    return min(max(1, int(value)), _MOST[name]) if value.isascii() and value.isdecimal() and len(value) < 6 else 1
