@@ -1,8 +1,8 @@
-"""PDF documents: text in lines and paragraphs, with a box for every character."""
+"""PDF documents: text in lines and paragraphs, with what is filled into forms, and a box for every character."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from itertools import pairwise
 from statistics import median
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from constrain.documents.document import Document, Page
 from constrain.documents.optional import optional
+from constrain.documents.pdf_fields import fields_of
 from constrain.errors import DocumentError
 
 if TYPE_CHECKING:
@@ -45,7 +46,10 @@ _Line: TypeAlias = list[_Character]
 
 
 def read_pdf(content: bytes, source: str) -> Document:
-    """Read a PDF: its text by pages, paragraphs and lines, the boxes of its characters, its title and its author.
+    """Read a PDF: its text by pages, paragraphs and lines, and the boxes of its characters.
+
+    The text has what is filled into forms, beside the labels. The metadata has the title, the author, and
+    ``pages_without_text``, the numbers of pages that are images, such as scans among others.
 
     Raises:
         DocumentError: the file is broken or encrypted, has no text because it is a scan, or pypdfium2 is not installed.
@@ -66,28 +70,32 @@ def read_pdf(content: bytes, source: str) -> Document:
 def _document(pdf: PdfDocument, source: str) -> Document:
     texts: list[str] = []
     pages: list[Page] = []
-    start, has_content = 0, False
+    start, unread = 0, list[int]()
+    pdf.init_forms()
     for number, page in enumerate(pdf, 1):
-        characters = _text(_lines(page))
+        placed = _Placement(page)
+        fields = [(field.text, placed.edges(*field[1:])) for field in fields_of(pdf, page)]
+        characters = _text(_with_fields(_lines(page, placed), fields))
         text = "".join(character.text for character in characters)
         boxes = tuple(character.box for character in characters)
         width, height = page.get_size()
         pages.append(Page(number, start, start + len(text), width, height, boxes))
         texts.append(text)
         start += len(text) + len(PAGE_BREAK)
-        has_content = has_content or bool(text) or next(page.get_objects(max_depth=1), None) is not None
+        if not text and next(page.get_objects(max_depth=1), None) is not None:
+            unread.append(number)
         page.close()
-    if has_content and not any(texts):
+    if unread and not any(texts):
         raise DocumentError(source, "it has no text, only images, as a scan: run OCR over it first, such as ocrmypdf")
     named = {"title": pdf.get_metadata_value("Title"), "author": pdf.get_metadata_value("Author")}
-    metadata = {name: value for name, value in named.items() if value}
+    metadata = {name: value for name, value in (named | {"pages_without_text": unread}).items() if value}
     return Document(PAGE_BREAK.join(texts), source, metadata, tuple(pages))
 
 
-def _lines(page: PdfPage) -> list[_Line]:
+def _lines(page: PdfPage, placed: _Placement) -> list[_Line]:
     """Return the lines of a page, in the order of the file, which is that of reading."""
     lines: list[_Line] = [[]]
-    for character in _characters(page):
+    for character in _characters(page, placed):
         if character.text == _HYPHEN:
             lines[-1].append(_Character("-", character.box))
         if character.text in ("\n", _HYPHEN):
@@ -105,10 +113,34 @@ def _stripped(line: _Line) -> _Line:
     return line[:length]
 
 
-def _characters(page: PdfPage) -> Iterator[_Character]:
+def _with_fields(lines: list[_Line], fields: Sequence[tuple[str, Edges]]) -> list[_Line]:
+    """Put the texts of fields into the lines beside them, or as lines of their own above those that are lower."""
+    for text, edges in sorted(fields, key=lambda field: (field[1][1], field[1][0])):
+        added = [[_Character(each, edges) for each in line] for line in text.split("\n")]
+        line = next((line for line in lines if _is_beside(line, edges)), None) if len(added) == 1 else None
+        if line is not None:
+            place = max((end for end, each in enumerate(line, 1) if each.box and each.box[0] < edges[0]), default=0)
+            space = [_Character(" ", None)]
+            line[:] = _stripped([*line[:place], *space * (place > 0), *added[0], *space, *line[place:]])
+        else:
+            place = next((number for number, line in enumerate(lines) if _top(line) > edges[1]), len(lines))
+            lines[place:place] = added
+    return lines
+
+
+def _is_beside(line: _Line, edges: Edges) -> bool:
+    """Return whether a line is at the height of the middle of a field."""
+    middle = (edges[1] + edges[3]) / 2
+    return any(character.box and character.box[1] <= middle <= character.box[3] for character in line)
+
+
+def _top(line: _Line) -> float:
+    return median(character.box[1] for character in line if character.box)
+
+
+def _characters(page: PdfPage, placed: _Placement) -> Iterator[_Character]:
     from pypdfium2 import raw
 
-    placed = _Placement(page)
     textpage = page.get_textpage()
     high = ""
     for index in range(textpage.count_chars()):
@@ -133,7 +165,10 @@ class _Placement:
         """Return the box of a character: its line's height and its width, and its outline where that is larger."""
         tight, loose = textpage.get_charbox(index), textpage.get_charbox(index, loose=True)
         left, bottom = min(tight[0], loose[0]), min(tight[1], loose[1])
-        right, top = max(tight[2], loose[2]), max(tight[3], loose[3])
+        return self.edges(left, bottom, max(tight[2], loose[2]), max(tight[3], loose[3]))
+
+    def edges(self, left: float, bottom: float, right: float, top: float) -> Edges:
+        """Return the edges of what is shown, given those in points of the page."""
         if self._rotation == 90:
             return bottom - self._bottom, left - self._left, top - self._bottom, right - self._left
         if self._rotation == 180:
@@ -145,7 +180,7 @@ class _Placement:
 
 def _text(lines: list[_Line]) -> list[_Character]:
     """Return the characters of a page, with line breaks and paragraph breaks between lines."""
-    tops = [median(character.box[1] for character in line if character.box) for line in lines]
+    tops = [_top(line) for line in lines]
     heights = [max(character.box[3] - character.box[1] for character in line if character.box) for line in lines]
     distances = [after - before for before, after in pairwise(tops)]
     usual = median(down) if (down := [distance for distance in distances if distance > 0]) else 0.0

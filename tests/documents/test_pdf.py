@@ -188,6 +188,17 @@ def test_a_scan_is_an_error_that_says_so() -> None:
         read_pdf(pdf)
 
 
+def test_pages_without_text_among_others_are_named() -> None:
+    pdf = new_pdf()
+    pdf.cell(text="Page one")
+    for _ in range(2):
+        pdf.add_page()
+        pdf.image(Image.new("RGB", (8, 8)), 10, 10)
+    pdf.add_page()  # blank
+    document = read_pdf(pdf)
+    assert (document.text.strip(), document.metadata) == ("Page one", {"pages_without_text": [2, 3]})
+
+
 def test_blank_pages_are_an_empty_document() -> None:
     document = read_pdf(new_pdf())
     assert (document.text, len(document.pages)) == ("", 1)
@@ -204,3 +215,91 @@ def test_an_encrypted_file_is_an_error_that_says_so() -> None:
 def test_a_broken_file_is_an_error(content: bytes) -> None:
     with pytest.raises(DocumentError, match="it is broken"):
         read_bytes(content, "a.pdf")
+
+
+# Forms
+
+
+def form(page: str, *fields: str, texts: tuple[str, ...] = ()) -> bytes:
+    """A PDF of one page with texts and form fields, as they are written in the file."""
+    content = " ".join(f"BT /F 12 Tf {text} ET" for text in texts)
+    numbers = " ".join(f"{number} 0 R" for number in range(6, 6 + len(fields)))
+    objects = [
+        f"<</Type/Catalog/Pages 2 0 R/AcroForm<</Fields[{numbers}]/DA(/F 12 Tf)/DR<</Font<</F 5 0 R>>>>>>>>",
+        "<</Type/Pages/Kids[3 0 R]/Count 1>>",
+        f"<</Type/Page/Parent 2 0 R/Contents 4 0 R/Resources<</Font<</F 5 0 R>>>>/Annots[{numbers}]{page}>>",
+        f"<</Length {len(content)}>>stream\n{content}\nendstream",
+        "<</Type/Font/Subtype/Type1/BaseFont/Helvetica/Encoding/WinAnsiEncoding>>",
+        *(f"<</Type/Annot/Subtype/Widget{field}>>" for field in fields),
+    ]
+    written = b"%PDF-1.7\n"
+    offsets = []
+    for number, one in enumerate(objects, 1):
+        offsets.append(len(written))
+        written += f"{number} 0 obj\n{one}\nendobj\n".encode("latin-1")
+    table = "".join(f"{offset:010} 00000 n \n" for offset in offsets)
+    end = f"xref\n0 {len(objects) + 1}\n0000000000 65535 f \n{table}trailer<</Size {len(objects) + 1}/Root 1 0 R>>"
+    return written + f"{end}\nstartxref\n{len(written)}\n%%EOF".encode()
+
+
+PAGE = "/MediaBox[0 0 600 800]"
+BOX = "/FT/Btn/AP<</N<</Yes 4 0 R/Off 4 0 R>>>>"
+FIELDS = (
+    "/FT/Tx/T(name)/V<FEFF005A006F00EB>/Rect[120 695 320 715]",
+    "/FT/Ch/Ff 131072/T(kind)/V(g)/Opt[[(g)(gold)][(s)(silver)]]/Rect[120 600 320 615]",
+    "/FT/Ch/Ff 2097152/T(many)/V[(one)(three)]/Opt[(one)(two)(three)]/Rect[120 500 320 530]",
+    f"{BOX}/T(yes)/AS/Yes/V/Yes/Rect[60 400 70 410]",
+    f"{BOX}/T(no)/AS/Off/Rect[160 400 170 410]",
+    "/FT/Tx/Ff 4096/T(notes)/V(First line\\rSecond)/Rect[72 300 320 340]",
+    "/FT/Tx/Ff 8192/T(password)/V(secret)/Rect[72 200 320 215]",
+    "/FT/Tx/F 2/T(hidden)/V(hidden)/Rect[72 200 320 215]",
+    "/FT/Tx/T(empty)/Rect[72 200 320 215]",
+    "/FT/Btn/Ff 65536/T(send)/MK<</CA(Send)>>/Rect[72 100 320 115]",
+)
+TEXTS = (
+    "72 700 Td (Name:) Tj",
+    "330 700 Td (\\(maiden name\\)) Tj",
+    "72 604 Td (Kind:) Tj",
+    "72 402 Td (Yes) Tj",
+    "172 402 Td (No) Tj",
+    "72 250 Td (Bye) Tj",
+)
+
+
+def test_values_of_forms_stand_beside_their_labels() -> None:
+    text = read_bytes(form(PAGE, *FIELDS, texts=TEXTS), "a.pdf").text
+    lines = [" ".join(line.split()) for line in text.split("\n") if line]
+    assert lines == [
+        "Name: Zoë (maiden name)",
+        "Kind: gold",
+        "one",
+        "three",
+        "[x] Yes [ ] No",
+        "First line",
+        "Second",
+        "Bye",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("page", "edges"),
+    [
+        (PAGE, (120, 85, 320, 105)),
+        ("/MediaBox[0 0 600 800]/CropBox[100 100 500 780]", (20, 65, 220, 85)),
+        ("/MediaBox[0 0 600 800]/Rotate 90", (695, 120, 715, 320)),
+        ("/MediaBox[0 0 600 800]/Rotate 180", (280, 695, 480, 715)),
+        ("/MediaBox[0 0 600 800]/Rotate 270", (85, 280, 105, 480)),
+    ],
+)
+def test_the_value_of_a_field_has_its_place(page: str, edges: tuple[float, ...]) -> None:
+    document = read_bytes(form(page, FIELDS[0]), "a.pdf")
+    assert document.text == "Zoë"
+    assert document.boxes(0, 3) == [Box(1, *edges)]
+
+
+def test_texts_that_were_added_to_a_page_are_read() -> None:
+    pdf = new_pdf()
+    pdf.text(20, 50, "Below is a remark.")
+    pdf.free_text_annotation("Seen by Ada", x=20, y=100, w=60, h=10)
+    pdf.text_annotation(x=100, y=20, text="a note that is closed")
+    assert read_pdf(pdf).text.split("\n\n") == ["Below is a remark.", "Seen by Ada"]

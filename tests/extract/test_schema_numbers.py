@@ -10,7 +10,6 @@ import pytest
 from constrain.errors import SchemaError
 from constrain.extract.target import Target
 
-
 LONG = {"minLength": 10**9}
 
 
