@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from email.message import EmailMessage
+from mimetypes import guess_extension
 from typing import Any
 
 from constrain.documents.encodings import decode
@@ -85,7 +86,7 @@ class _Walk:
             return self._of_several(part.get_content_subtype(), payload)
         if part.get_content_maintype() in ("text", "multipart"):  # a multipart without parts is broken
             return self._of_text(part)
-        name, content = part.get_filename(), part.get_payload(decode=True)
+        name, content = part.get_filename() or _name(part), part.get_payload(decode=True)
         return Parts(attachments=[Attachment(name, content if isinstance(content, bytes) else b"")] if name else [])
 
     def _of_several(self, kind: str, children: Sequence[EmailMessage]) -> Parts:
@@ -115,6 +116,13 @@ class _Walk:
         name = part.get_filename()
         is_attached = part.is_attachment() or name is not None
         return Parts(attachments=[Attachment(name or "text", content, text)]) if is_attached else Parts([text])
+
+
+def _name(part: EmailMessage) -> str:
+    """Return a name for a file that has none; an empty string for what is shown in place, such as an image."""
+    if not part.is_attachment() and part.get_content_maintype() != "application":
+        return ""
+    return f"attachment{guess_extension(part.get_content_type()) or ''}"
 
 
 def _listed(payload: Any) -> list[Any]:

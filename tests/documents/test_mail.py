@@ -6,6 +6,7 @@ from email.message import EmailMessage, MIMEPart
 from typing import Any
 
 import pytest
+from fpdf import FPDF
 
 from constrain.documents import Document, read_bytes
 
@@ -83,6 +84,18 @@ def test_attached_texts_follow_after_their_names() -> None:
     )
     assert document.metadata["attachments"] == ["list.txt", "old.eml", "broken.pdf"]
     assert document.metadata["attachments_read"] == ["list.txt", "old.eml"]
+
+
+def test_attachments_without_a_name_are_read() -> None:
+    pdf = FPDF()
+    pdf.add_page()
+    pdf.set_font("helvetica")
+    pdf.cell(text="Three pears")
+    image = MIMEPart()
+    image.set_content(b"png", maintype="image", subtype="png", disposition="inline")
+    document = read_bytes(bytes(mail("mixed", part("see below"), image, part(bytes(pdf.output()), "pdf"))), "a.eml")
+    assert document.metadata["attachments"] == document.metadata["attachments_read"] == ["attachment.pdf"]
+    assert document.text.endswith("---------- Attachment: attachment.pdf ----------\nThree pears")
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32"])
