@@ -186,9 +186,11 @@ def _row_document(name: str, row: Row, column: str) -> Document:
 
 
 def _check_columns(file: str, wanted: Iterable[str | None], encoding: str | None) -> None:
-    """Raise if a table is known to lack a column."""
+    """Raise if a table is known to lack a column, or to have it twice."""
     found = columns(file, encoding)
     for name in wanted:
+        if found is not None and found.count(name or "") > 1:
+            raise DocumentError(file, f"the table has several columns {name!r}: rename all but one")
         if found is not None and name is not None and name not in found:
             others = f", but {', '.join(found)}" if found else ": it is empty"
             raise DocumentError(file, f"the table has no column {name!r}{others}")

@@ -106,7 +106,7 @@ def _json_rows(path: str, encoding: str | None) -> Iterator[Row]:
 def _json_row(number: int, line: str) -> Row:
     try:
         values = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         return Row(number, error=f"it is not JSON: {error}")
     return Row(number, values) if isinstance(values, dict) else Row(number, error="it is not a JSON object")
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, is_dataclass
 from functools import cached_property
 from types import BuiltinFunctionType, FunctionType
@@ -71,15 +72,16 @@ class Target(Generic[T]):
         exact_schema: Mapping[str, Any] | None = None,
     ) -> None:
         check_type("the schema", schema, Mapping, "a dict", SchemaError)
-        check_numbers(schema)
         self.schema = dict(schema)
         self.exact_schema = self.schema if exact_schema is None else dict(exact_schema)
         self.adapter = adapter
-        self._validator = _validator(self.exact_schema)
-        self.output_schema = with_quotes(self.exact_schema)
+        with _limited_depth():
+            check_numbers(schema)
+            self._validator = _validator(self.exact_schema)
+            self.output_schema = with_quotes(self.exact_schema)
+            self._output_validator = _validator(self.output_schema)
+            written = json.dumps(self.output_schema)
         self._bounded: dict[int, dict[str, Any]] = {}
-        self._output_validator = _validator(self.output_schema)
-        written = json.dumps(self.output_schema)
         self._has_evidence, self.has_quotes = f'"{EVIDENCE}"' in written, f'"{VERBATIM}"' in written
 
     @classmethod
@@ -112,7 +114,8 @@ class Target(Generic[T]):
     def bounded_schema(self, length: int) -> dict[str, Any]:
         """Return ``output_schema`` with the default bounds of :mod:`constrain.extract.bounds`."""
         if length not in self._bounded:
-            self._bounded[length] = bounded(self.output_schema, length)
+            with _limited_depth():
+                self._bounded[length] = bounded(self.output_schema, length)
         return self._bounded[length]
 
     def write(self, value: Any) -> str:
@@ -142,7 +145,7 @@ class Target(Generic[T]):
         check_text("text", text)
         try:
             written = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ExtractionError(f"the record is not JSON: {error}", text) from error
         _check(self._output_validator, written, text)
         record, quotations = self.without_quotes(written, written)
@@ -212,6 +215,14 @@ class Target(Generic[T]):
             whole: the record that contains it; matches ``output_schema``.
         """
         return without_quotes(written, _notes(self._output_validator, whole)) if self.has_quotes else (written, [])
+
+
+@contextmanager
+def _limited_depth() -> Iterator[None]:
+    try:
+        yield
+    except RecursionError as error:
+        raise SchemaError("the schema is nested too deeply") from error
 
 
 def _text(record: Any) -> str:

@@ -140,7 +140,7 @@ class Journal:
     def _parsed(self, raw: bytes) -> Line:
         try:
             line = json.loads(raw)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise self._unusable(f"is not JSON ({error})") from error
         if not isinstance(line, dict):
             raise self._unusable("is no JSON object")
@@ -199,7 +199,7 @@ def _is_torn(raw: bytes) -> bool:
     """Return whether a last line without a line break is the beginning of a line of a run."""
     try:
         json.loads(raw)
-    except ValueError:
+    except (ValueError, RecursionError):
         return raw.startswith(_BEGIN) or _BEGIN.startswith(raw)
     return False
 

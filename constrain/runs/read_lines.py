@@ -55,7 +55,7 @@ def read_lines(path: str | Path) -> list[Line]:
 def _parsed(path: str | Path, number: int, raw: bytes) -> Line:
     try:
         line = json.loads(raw, parse_constant=_refuse_constant)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _unusable(path, number, f"is not JSON ({error})") from error
     if not isinstance(line, dict) or not ("record" in line or isinstance(line.get("error"), dict)):
         raise _unusable(path, number, 'is neither {"source": FILE, "record": RECORD} nor a failure')
@@ -74,7 +74,7 @@ def _refuse_constant(name: str) -> NoReturn:
 def _is_json(raw: bytes) -> bool:
     try:
         json.loads(raw)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return True
 

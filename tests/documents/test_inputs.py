@@ -120,6 +120,10 @@ def test_a_missing_column_is_an_error_at_once(suffix: str, tmp_path: Path) -> No
     for options in ({"column": "body"}, {"column": "text", "ids": "body"}):
         with pytest.raises(DocumentError, match="the table has no column 'body', but id, text, kind"):
             inputs([str(path)], **options)
+    (twice := tmp_path / "twice.csv").write_text("id,text,text\n1,a,b\n")
+    with pytest.raises(DocumentError, match="the table has several columns 'text': rename all but one"):
+        inputs([str(twice)], column="text")
+    assert inputs([str(twice)], column="id")
     (empty := tmp_path / "empty.csv").touch()
     with pytest.raises(DocumentError, match="the table has no column 'text': it is empty"):
         inputs([str(empty)], column="text")
@@ -127,7 +131,8 @@ def test_a_missing_column_is_an_error_at_once(suffix: str, tmp_path: Path) -> No
 
 def test_rows_that_cannot_be_read_leave_the_others(tmp_path: Path) -> None:
     path = tmp_path / "mails.jsonl"
-    path.write_text('{"text": "a"}\n{"text"\n[1]\n\n{"body": 1}\n{"text": 5}\n{"text": null}\n')
+    deep = "[" * 2000
+    path.write_text(f'{{"text": "a"}}\n{{"text"\n[1]\n\n{{"body": 1}}\n{{"text": 5}}\n{deep}\n{{"text": null}}\n')
     found: list[str] = []
     for source in inputs([str(path)], column="text"):
         try:
@@ -136,6 +141,7 @@ def test_rows_that_cannot_be_read_leave_the_others(tmp_path: Path) -> None:
             found.append(str(error).removeprefix(str(path)))
     assert found[0] == "a" and found[-1] == ""
     assert found[1].startswith("#2: it is not JSON")
+    assert found[5].startswith("#7: it is not JSON: maximum recursion")
     assert found[2:5] == [
         "#3: it is not a JSON object",
         "#5: the row has no column 'text', but body",

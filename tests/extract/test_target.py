@@ -205,3 +205,13 @@ def test_a_field_that_is_read_from_a_path_needs_a_name() -> None:
 def test_a_type_of_types_has_no_schema() -> None:
     with pytest.raises(SchemaError, match="a type, which has no form in JSON"):
         Target.of(dict[str, type[int]])
+
+
+def test_what_is_nested_too_deeply_is_refused() -> None:
+    schema: dict[str, Any] = {}
+    for _ in range(900):
+        schema = {"items": schema}
+    with pytest.raises(SchemaError, match="nested too deeply"):
+        Target.of(schema)
+    with pytest.raises(ExtractionError, match="the record is not JSON: maximum recursion"):
+        Target.of({}).read("[" * 2000)

@@ -99,6 +99,7 @@ def test_a_last_line_that_lacks_its_line_break_only_is_kept(path: Path) -> None:
         (b'{"type": "string"}\n', "line 1 of .* is neither a record nor a failure"),
         (b'{"document": "two", "record": 2}\n', "line 1 of .* is neither a record nor a failure"),
         (b"\0\0\0", "line 1 of .* is not JSON"),
+        (b"[" * 5000, "line 1 of .* is not JSON"),
     ],
 )
 def test_files_of_others_are_left_alone(path: Path, content: bytes, said: str) -> None:
