@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 
 from constrain.engine import CompiledGrammar, Vocabulary, allocate_bitmask, compile_lark, lark_of_calls, lark_of_sql
 from constrain.engine.bitmask import unpacked
-from constrain.errors import GrammarError
+from constrain.errors import ArgumentError, GrammarError
 
 TABLES = {
     "customers": {"id": "INTEGER", "name": "TEXT", "city": "VARCHAR(20)"},
@@ -112,11 +112,25 @@ def test_random_queries_are_read_by_sqlite(seed: int, sql: CompiledGrammar, data
         ({"a": {}}, [], "at least one column"),
         ({"a": {"b": "BLOB"}}, [], "column a.b has the type 'BLOB'"),
         ({"a": {"b": "INT"}}, [("a.b", "c.d")], "no column 'c.d' to join on"),
+        ({"a": {"b": "INT"}}, ["a.b"], r'a join is a pair of columns such as \("orders.customer", .*, not \'a.b\''),
     ],
 )
 def test_mistakes_in_tables(tables: Any, joins: Any, reason: str) -> None:
     with pytest.raises(GrammarError, match=reason):
         lark_of_sql(tables, joins)
+
+
+@pytest.mark.parametrize(
+    ("tables", "most", "reason"),
+    [
+        ("orders", 3, "tables must be a dict of tables, not 'orders'"),
+        ({"a": ["b"]}, 3, r"tables\['a'\] must be a dict of the types of its columns"),
+        ({"a": {"b": "INT"}}, 0, "max_tables must be a whole number of at least 1"),
+    ],
+)
+def test_tables_are_described_by_dicts(tables: Any, most: int, reason: str) -> None:
+    with pytest.raises(ArgumentError, match=reason):
+        lark_of_sql(tables, max_tables=most)
 
 
 def weather(
@@ -205,6 +219,9 @@ def variadic(*a: int) -> None: ...
 def unknown(a: list[bytes]) -> None: ...
 
 
+def undefined(a: Missing) -> None: ...  # type: ignore[name-defined]  # noqa: F821
+
+
 @pytest.mark.parametrize(
     ("functions", "reason"),
     [
@@ -214,8 +231,12 @@ def unknown(a: list[bytes]) -> None: ...
         ([variadic], "any number of arguments"),
         ([unknown], "bytes.* no literals"),
         ([lambda: None], "has no name"),
+        ([undefined], "the signature of undefined cannot be read: name 'Missing' is not defined"),
+        ([dict], "the signature of dict cannot be read: no signature found"),
+        (now, "functions must be a list of functions, not <function now"),
+        (None, "functions must be a list of functions, not None"),
     ],
 )
-def test_mistakes_in_functions(functions: list[Callable[..., Any]], reason: str) -> None:
+def test_mistakes_in_functions(functions: Any, reason: str) -> None:
     with pytest.raises(GrammarError, match=reason):
         lark_of_calls(functions)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import inspect
 import json
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from constrain.arguments import refused
 from constrain.errors import GrammarError
 
 _TERMINALS = r"""
@@ -43,9 +44,11 @@ def lark_of_calls(functions: Iterable[Callable[..., Any]]) -> str:
         functions: the functions; their names are called.
 
     Raises:
-        GrammarError: there is no function, two have one name, or a parameter has no type, one that literals cannot be
-            of, or takes any number of arguments.
+        GrammarError: there is no function, two have one name, one has no signature, or a parameter has no type, one
+            that literals cannot be of or that is not defined, or takes any number of arguments.
     """
+    if isinstance(functions, Mapping) or not isinstance(functions, Iterable):
+        raise refused("functions", functions, "a list of functions", GrammarError)
     calls = [_Call(number, function) for number, function in enumerate(functions)]
     names = [call.name for call in calls]
     if not names or len(set(names)) < len(names):
@@ -66,8 +69,11 @@ class _Call:
         if not self.name.isidentifier():
             raise GrammarError(f"{function!r} has no name to call it by")
         self._number = number
-        self._parameters = list(inspect.signature(function).parameters.values())
-        hints = get_type_hints(function, include_extras=True)
+        try:
+            self._parameters = list(inspect.signature(function).parameters.values())
+            hints = get_type_hints(function, include_extras=True)
+        except (NameError, TypeError, ValueError) as error:  # an annotation that is not defined, or no signature
+            raise GrammarError(f"the signature of {self.name} cannot be read: {error}") from error
         self._values = [self._value(parameter, hints) for parameter in self._parameters]
 
     def rules(self) -> Iterator[str]:

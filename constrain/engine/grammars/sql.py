@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from constrain.arguments import check_count, check_type
 from constrain.engine.grammars.sql_names import quoted
 from constrain.errors import GrammarError
 
@@ -58,8 +59,13 @@ def lark_of_sql(
         max_tables: most tables of one query.
 
     Raises:
-        GrammarError: there is no table, or one has no column; a type is not known; a join names no column.
+        GrammarError: there is no table, or one has no column; a type is not known; a join is not a pair of columns.
+        ArgumentError: ``tables`` is not such a dict, or ``max_tables`` is not a number of at least 1.
     """
+    check_count("max_tables", max_tables, 1)
+    check_type("tables", tables, Mapping, "a dict of tables")
+    for table, of_table in tables.items():
+        check_type(f"tables[{table!r}]", of_table, Mapping, "a dict of the types of its columns")
     columns = {
         (table, name): _kind(table, name, kind) for table, of_table in tables.items() for name, kind in of_table.items()
     }
@@ -88,6 +94,8 @@ def _kind(table: str, name: str, kind: object) -> str:
 
 def _edge(pair: tuple[str, str], columns: Mapping[_Place, str]) -> tuple[_Place, _Place]:
     places = {f"{table}.{name}": (table, name) for table, name in columns}
+    if isinstance(pair, str) or len(pair) != 2:
+        raise GrammarError(f'a join is a pair of columns such as ("orders.customer", "customers.id"), not {pair!r}')
     for name in pair:
         if name not in places:
             raise GrammarError(f"there is no column {name!r} to join on; there are {', '.join(places)}")
