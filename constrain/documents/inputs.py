@@ -13,6 +13,7 @@ from glob import glob, has_magic
 from io import UnsupportedOperation
 from pathlib import Path
 
+from constrain.arguments import check_type, refused
 from constrain.documents.document import Document
 from constrain.documents.encodings import check_encoding
 from constrain.documents.read import SUFFIXES, read, read_bytes
@@ -39,7 +40,7 @@ class Source:
 
 
 def inputs(
-    paths: Iterable[str],
+    paths: Iterable[str | Path],
     *,
     column: str | None = None,
     ids: str | None = None,
@@ -60,14 +61,19 @@ def inputs(
     A file that several arguments name is one document.
 
     Raises:
-        ArgumentError: there is no such encoding, or a column is named and no file is a table.
+        ArgumentError: the paths are no list, there is no such encoding, or a column is named and no file is a table.
         DocumentError: a folder or pattern has no file, or a table has no such column.
     """
+    if isinstance(paths, (str, bytes, os.PathLike)) or not isinstance(paths, Iterable):
+        raise refused("paths", paths, "a list of paths")
     check_encoding(encoding)
     others = {Path(path).resolve() for path in leave_out}
     named: dict[str, str] = {}
-    for file in (file for path in paths for file in _files(path, column) if not _is_one_of(Path(file), others)):
-        named.setdefault(os.path.normpath(file), file)
+    for path in paths:
+        check_type("a path", path, (str, Path), "a str or a Path")
+        for file in _files(str(path), column):
+            if not _is_one_of(Path(file), others):
+                named.setdefault(os.path.normpath(file), file)
     files = list(named.values())
     tables = [] if column is None else list(filter(is_table, files))
     if column is not None and not tables:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias, get_args
 
-from constrain.arguments import refused
+from constrain.arguments import check_type, refused
 from constrain.documents.document import Document, Page
 
 #: Kinds of parts.
@@ -59,6 +59,7 @@ def parts(document: Document, each: PartKind) -> Iterator[Part]:
     Raises:
         ArgumentError: ``each`` is none of these.
     """
+    check_type("document", document, Document, "a Document")
     if each not in get_args(PartKind):
         raise refused("each", each, "'page', 'paragraph' or 'row'")
     return _pages(document) if each == "page" else _matches(document, _PATTERNS[each])

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path, PurePath
 from typing import Any, TypeAlias
 
+from constrain.arguments import check_type
 from constrain.documents.document import Document
 from constrain.documents.docx import read_docx
 from constrain.documents.encodings import check_encoding, decoded, encoding_note
@@ -81,6 +82,7 @@ def read(path: str | Path, *, encoding: str | None = None) -> Document:
             the encoding, has no text because it is a scan, or needs a library that is not installed
             (``pip install 'constrain-lm[documents]'``).
     """
+    check_type("path", path, (str, Path), "a str or a Path")
     try:
         content = Path(path).read_bytes()
     except OSError as error:
@@ -96,6 +98,7 @@ def read_bytes(content: bytes, name: str, *, encoding: str | None = None) -> Doc
         name: the ``source`` of the document; its suffix gives the format as the suffix of a path does.
         encoding: as for :func:`read`.
     """
+    check_type("content", content, bytes, "bytes")
     check_encoding(encoding)
     reader = _reader(content, name)
     try:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
+from constrain.arguments import refused
 from constrain.errors import RunError
 from constrain.runs import Line
 
@@ -29,15 +31,22 @@ def match(lines: Iterable[Line], gold: Iterable[Line]) -> list[Match]:
         gold: gold records, read likewise.
 
     Raises:
+        ArgumentError: the lines are none, but the path of a file, for example.
         RunError: gold has no records, a line of it has none, or none belongs to a line.
     """
-    by_place = {_place(line): line for line in lines}
-    matches = [Match(_checked(each), by_place.get(_place(each))) for each in gold]
+    by_place = {_place(line): line for line in _listed("lines", lines)}
+    matches = [Match(_checked(each), by_place.get(_place(each))) for each in _listed("gold", gold)]
     if not matches:
         raise RunError("gold has no records")
     if by_place and all(each.line is None for each in matches):
         raise RunError("no line of gold has the source, or the key, of a record: they are of different documents")
     return matches
+
+
+def _listed(name: str, lines: Iterable[Line]) -> list[Line]:
+    if isinstance(lines, (str, Path, Mapping)) or not isinstance(lines, Iterable):
+        raise refused(name, lines, "the lines that read_lines returns")
+    return list(lines)
 
 
 def _place(line: Line) -> Hashable:

@@ -9,8 +9,12 @@ from datetime import datetime, time
 from decimal import Decimal
 from typing import Any
 
+from constrain.arguments import check_type
+
 #: Without leading zeros, which numbers do not have, but codes may.
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?")
+#: How dates and times begin; those that ISO writes without signs may be codes.
+_MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-|[0-9]{2}:")
 
 
 def same(one: Any, other: Any, *, ignore_case: bool = False) -> bool:
@@ -28,14 +32,16 @@ def normal(value: Any, ignore_case: bool = False) -> Any:
         return value, bool
     if isinstance(value, str):
         return _of_text(" ".join(unicodedata.normalize("NFC", value).split()), ignore_case)
+    check_type("a value of a record", value, (int, float, Decimal), "JSON")
     return Decimal(str(value))
 
 
 def _of_text(text: str, ignore_case: bool) -> Any:
     if _NUMBER.fullmatch(text):
         return Decimal(text)
-    if text[:1].isdigit():
-        return _moment(text) or text
+    moment = _moment(text) if _MOMENT.match(text) else None
+    if moment is not None:
+        return moment
     return text.casefold() if ignore_case else text
 
 

@@ -56,7 +56,8 @@ def with_quotes(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return the schema of what the model writes: each value with evidence is an object of quote and value.
 
     Raises:
-        SchemaError: ``uniqueItems`` is asked of items with evidence, which cannot be enforced.
+        SchemaError: ``uniqueItems`` is asked of items with evidence, which cannot be enforced, or evidence by another
+            value than true or false.
     """
     return _with_quotes(schema, frozenset(), ())
 
@@ -79,6 +80,8 @@ def _with_quotes(schema: Mapping[str, Any], inherited: frozenset[str], path: Pat
         is_condition = keyword == "properties" and name[0] in evident - declared
         return {"properties": {VALUE: changed}} if is_condition else changed
 
+    if not isinstance(asked := schema.get(EVIDENCE, False), bool):
+        raise SchemaError(f"must be true or false, not {asked!r}", pointer(path), EVIDENCE)
     items = schema.get("items")
     if schema.get("uniqueItems") is True and isinstance(items, Mapping) and items.get(EVIDENCE) is True:
         raise SchemaError("items with evidence cannot be kept unique", pointer(path), "uniqueItems")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from constrain.arguments import check_type, refused
 from constrain.errors import RunError
 from constrain.extract.target import Target
 from constrain.runs.journal import Journal
@@ -80,6 +81,9 @@ def run_extraction(
     """
     from constrain.filters.vocabularies import vocabulary_of
 
+    if isinstance(documents, (str, bytes, Mapping)) or not isinstance(documents, Iterable):
+        raise refused("documents", documents, "a list of documents, or something else to iterate over")
+    check_type("output", output, (str, Path, Journal, Stream), "a path, or what open_output returns")
     target = Target.of(schema)
     model = llm if isinstance(llm, LazyModel) else LazyModel.of(llm)
     check_schema(target.output_schema, vocabulary_of(model.tokenizer))

@@ -31,8 +31,8 @@ class Missing(Iterator[Document]):
         self._error: Exception | None = None
 
     def __next__(self) -> Document:
-        if not self.is_any() and self._error is not None:
-            raise self._error
+        if not self.is_any():
+            self.raise_error()
         document, self._next = self._next, None
         if document is None:
             raise StopIteration
@@ -43,6 +43,11 @@ class Missing(Iterator[Document]):
         while self._next is None and not self._is_ended:
             self._advance()
         return self._next is not None
+
+    def raise_error(self) -> None:
+        """Raise the error that ended the documents, if one did."""
+        if self._error is not None:
+            raise self._error
 
     def is_ready(self) -> bool:
         """Return whether the next document, or the end, is there."""

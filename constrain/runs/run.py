@@ -148,11 +148,14 @@ class Run:
         Raises:
             RunError: the output cannot be written, or too many documents in a row failed unexpectedly. The output has
                 what was done until then.
+            Exception: what the inputs raise.
         """
         with closing(ReadAhead(read_works(self._settings, inputs, self._each), _READ_AHEAD)) as works:
             missing = Missing(works, self._document_of, self._stop)
             if missing.is_any():
                 self._extract_from(missing)
+            else:
+                missing.raise_error()
         self.progress.is_stopped = missing.was_stopped or bool(self._in_flight)
         self._output.finish(self.keys)
         self.progress.of_other_settings = self._output.num_others(self._settings)

@@ -230,3 +230,12 @@ def test_the_encoding_can_be_given(tmp_path: Path) -> None:
     assert [source.read().text for source in sources] == ["grün", "grün"]
     with pytest.raises(ArgumentError, match="there is no encoding of texts 'cp1'"):
         inputs([str(text)], encoding="cp1")
+
+
+def test_paths_are_a_list(folder: Path) -> None:
+    assert [source.name for source in inputs([folder])] == [source.name for source in inputs([str(folder)])]
+    for paths in (str(folder), folder, None, 5):
+        with pytest.raises(ArgumentError, match="paths must be a list of paths"):
+            inputs(paths)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="a path must be a str or a Path, not 5"):
+        inputs([5])  # type: ignore[list-item]

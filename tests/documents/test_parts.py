@@ -64,3 +64,5 @@ def test_empty_parts_are_left_out() -> None:
 def test_another_kind_of_part_is_an_error() -> None:
     with pytest.raises(ArgumentError, match="each must be 'page', 'paragraph' or 'row', not 'line'"):
         parts(document(), "line")  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="document must be a Document, not 'text'"):
+        parts("text", "row")  # type: ignore[arg-type]

@@ -83,6 +83,14 @@ def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
         read(tmp_path)
 
 
+def test_what_is_no_path_and_no_bytes_is_refused() -> None:
+    for path in (None, b"a.txt", 5):
+        with pytest.raises(ArgumentError, match="path must be a str or a Path"):
+            read(path)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="content must be bytes, not 'text'"):
+        read_bytes("text", "a.txt")  # type: ignore[arg-type]
+
+
 # HTML
 
 PAGE = """<!DOCTYPE html><html><head><title>Offer &amp;

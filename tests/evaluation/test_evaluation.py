@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from constrain.errors import RunError
+from constrain.errors import ArgumentError, RunError
 from constrain.evaluation import Confusion, Documents, Evaluation, Score, evaluate
 from constrain.runs import Line
 
@@ -131,6 +132,14 @@ def test_gold_of_other_documents_is_refused() -> None:
 def test_gold_without_a_record_is_refused() -> None:
     with pytest.raises(RunError, match="gold of e has an error instead of a record"):
         evaluate(FOUND, FOUND)
+
+
+@pytest.mark.parametrize("lines", ["gold.jsonl", Path("gold.jsonl"), {"source": "a"}, None])
+def test_what_is_no_list_of_lines_is_refused(lines: Any) -> None:
+    with pytest.raises(ArgumentError, match="lines must be the lines that read_lines returns"):
+        evaluate(lines, GOLD)
+    with pytest.raises(ArgumentError, match="gold must be the lines that read_lines returns"):
+        evaluate(FOUND, lines)
 
 
 def test_gold_without_lines_is_refused() -> None:

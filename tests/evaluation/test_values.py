@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from constrain.errors import ArgumentError
 from constrain.evaluation import same
 
 
@@ -36,6 +37,9 @@ def test_the_same(one: Any, other: Any) -> None:
         (0, None),
         ("", None),
         ("0347", "347"),
+        ("01", "0100"),
+        ("0730", "07:30"),
+        ("2024W061", "2024-02-05"),
         ("1e3", 1000),
         ("2024-05-06", "2024-06-05"),
         ("Ada", "ada"),
@@ -48,4 +52,11 @@ def test_different(one: Any, other: Any) -> None:
 
 def test_case_may_be_ignored() -> None:
     assert same("STRASSE", "Straße", ignore_case=True)
+    assert same("12 Main Street", "12 main street", ignore_case=True)
+    assert not same("12 Main Street", "12 main street")
     assert not same("true", True, ignore_case=True)
+
+
+def test_what_is_no_json_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="a value of a record must be JSON, not"):
+        same({1, 2}, 1)

@@ -157,6 +157,12 @@ def test_unique_items_with_evidence_are_refused() -> None:
     assert (caught.value.pointer, caught.value.keyword) == ("/properties/a~1b", "uniqueItems")
 
 
+def test_evidence_is_asked_for_by_true() -> None:
+    assert Target.of({"type": "string", "x-evidence": False}).read('"a"').value == "a"
+    with pytest.raises(SchemaError, match=r"^#/items \(x-evidence\): must be true or false, not 'yes'"):
+        Target.of({"items": {"x-evidence": "yes"}})
+
+
 STRING = {"type": "string"}
 
 

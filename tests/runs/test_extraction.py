@@ -38,6 +38,16 @@ def test_records_of_a_model_come_into_a_file(llm: constrain.LLM, tmp_path: Path)
     assert lines[0]["record"]["kind"] in ("a", "b") and lines[0]["usage"]["prompt_tokens"] > 0
 
 
+def test_arguments_are_checked_before_anything_is_written(llm: constrain.LLM, tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    for given in ("yes", b"yes", {"a": "yes"}, None):
+        with pytest.raises(ArgumentError, match="documents must be a list of documents"):
+            run_extraction(llm, SCHEMA, given, path)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="output must be a path, or what open_output returns, not None"):
+        run_extraction(llm, SCHEMA, ["yes"], None)  # type: ignore[arg-type]
+    assert not path.exists()
+
+
 def test_a_schema_that_does_not_compile_is_one_error(llm: constrain.LLM, tmp_path: Path) -> None:
     with pytest.raises(SchemaError, match="pattern"):
         run_extraction(llm, {"type": "string", "pattern": r"(a)\1"}, ["yes"], tmp_path / "out.jsonl")

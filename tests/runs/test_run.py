@@ -14,7 +14,7 @@ from pydantic import BaseModel, field_validator
 from stub_extraction import SETTINGS, Result, documents, extract, run
 
 from constrain.documents import Document, Source
-from constrain.errors import DocumentError, RunError
+from constrain.errors import ArgumentError, DocumentError, RunError
 from constrain.extract.target import Target
 from constrain.runs import Journal, Progress, Stream, sample
 
@@ -242,6 +242,36 @@ def test_an_input_that_breaks_loses_nothing_that_came_before(path: Path) -> None
     with pytest.raises(OSError, match="the disk is gone"):
         extracted(path, broken())
     assert extracted(path, documents(20)).present >= 12  # all but those in progress
+
+
+def test_an_input_that_breaks_is_an_error_where_nothing_before_it_is_missing(path: Path) -> None:
+    def broken() -> Iterator[Any]:
+        yield from documents(3)
+        yield unreadable("a.pdf")
+        raise OSError("the disk is gone")
+
+    extracted(path, documents(3))
+    for _ in range(2):
+        with pytest.raises(OSError, match="the disk is gone"):
+            extracted(path, broken())
+    assert [line["source"] for line in read(path)] == ["0.txt", "1.txt", "2.txt", "a.pdf"]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "each", "reason"), [([5], None, "the text of a document must be a str"), (["a"], "line", "each must be")]
+)
+def test_inputs_that_are_no_documents_are_refused(inputs: Any, each: Any, reason: str, path: Path) -> None:
+    with pytest.raises(ArgumentError, match=reason):
+        extracted(path, inputs, each=each)
+
+
+def test_an_output_that_cannot_take_failures_is_an_error(path: Path) -> None:
+    class Full(Journal):
+        def append(self, line: Any, position: int = 0) -> None:
+            raise RunError("the disk is full")
+
+    with Full(path) as journal, pytest.raises(RunError, match="the disk is full"):
+        run(journal, [unreadable("a.pdf")])
 
 
 def test_progress_is_told_for_each_document(path: Path) -> None:
