@@ -37,4 +37,4 @@ class LiveFilters:
         """Remove the filters of a request that has ended."""
         with self._lock:
             for each in filters:
-                del self._filters[id(each)]
+                self._filters.pop(id(each), None)
