@@ -109,7 +109,7 @@ uint64_t ObjectCost::planned_length(const Members& members, std::vector<uint64_t
   const uint64_t line = whitespace_.indents() ? 1 : 0;
   const auto add = [&](uint64_t length) { sum = add_lengths(sum, add_lengths(length, (count++ > 0 ? 2 : 1) + line)); };
   for (const auto& [name, unused] : plan.properties) insert(needed, name);
-  shape_.close_under_dependents(needed);
+  needed = shape_.with_needed(needed);
   for (const uint64_t length : plan.others) add(length);
 
   // Optional members that fill up the least count: those that require no other, or else all.
@@ -168,7 +168,7 @@ uint64_t ObjectCost::key_length(const Members& members, uint32_t id, const Lengt
 
 uint64_t ObjectCost::measure_key(const Members& members, uint32_t id, const Lengths& lengths) {
   const Outlook outlook = state_.outlook(members);
-  const bool plain = state_.needs_no_other(members, outlook);
+  const bool plain = state_.needs_dependents_only(members, outlook);
   const uint64_t needed = plain ? needed_length(members, outlook, lengths) : 0;
   const bool unlimited = shape_.is_plain && shape_.spec.max == kInfinite;
   const auto is_open = [&](uint32_t name) {
@@ -195,7 +195,8 @@ uint64_t ObjectCost::measure_key(const Members& members, uint32_t id, const Leng
       if (plain) {
         const uint64_t whole = member_length(name, lengths);
         const uint64_t counted = has(outlook.needed, name) ? missing_length(name, lengths) : 0;
-        best = std::min(best, add_lengths(escape + whole - escaped, needed - counted));
+        const uint64_t others = add_lengths(needed - counted, dependents_length(members, outlook, name, lengths));
+        best = std::min(best, add_lengths(escape + whole - escaped, others));
         continue;
       }
       const auto& property = shape_.spec.properties[name];
@@ -258,6 +259,17 @@ uint64_t ObjectCost::needed_length(const Members& members, const Outlook& outloo
   uint64_t sum = whitespace_.indents() ? 2 : 1;
   for_each_name(outlook.needed, members.seen,
                 [&](uint32_t name) { sum = add_lengths(sum, missing_length(name, lengths)); });
+  return sum;
+}
+
+/// Bytes of the members that a new one makes necessary.
+uint64_t ObjectCost::dependents_length(const Members& members, const Outlook& outlook, uint32_t name,
+                                       const Lengths& lengths) const {
+  if (shape_.closure.empty()) return 0;
+  uint64_t sum = 0;
+  for_each_name(shape_.closure[name], outlook.needed, [&](uint32_t other) {
+    if (other != name && !has(members.seen, other)) sum = add_lengths(sum, missing_length(other, lengths));
+  });
   return sum;
 }
 

@@ -73,6 +73,8 @@ class ObjectCost {
                    const Plan& so_far, uint64_t& best);
   uint64_t planned_length(const Members& members, std::vector<uint64_t> needed, const Lengths& lengths,
                           const Plan& plan);
+  uint64_t dependents_length(const Members& members, const Outlook& outlook, uint32_t name,
+                             const Lengths& lengths) const;
   uint64_t value_length(const Members& members, uint32_t label, const Lengths& lengths);
   std::vector<Ahead> contents_ahead(const KeySpelling& at, const std::string& typed);
   uint64_t remaining_after_run(Local state, Reg reg, const Lengths& lengths);

@@ -12,14 +12,29 @@ namespace constrain::json {
 ObjectShape::ObjectShape(ObjectSpec given) : spec(std::move(given)) {
   is_plain = spec.dependents.empty() && !spec.in_order && !spec.duties;
   required.resize(names_words());
+  find_closure();
   for (uint32_t name = 0; name < spec.properties.size(); ++name) {
     if (spec.properties[name].required) insert(required, name);
   }
-  close_under_dependents(required);
-  for (uint32_t name = 0; name < spec.properties.size() && !spec.dependents.empty(); ++name) {
-    closure.emplace_back(names_words());
-    insert(closure.back(), name);
-    close_under_dependents(closure.back());
+  required = with_needed(required);
+}
+
+void ObjectShape::find_closure() {
+  if (spec.dependents.empty()) return;
+  std::vector<std::vector<uint32_t>> needs(spec.properties.size());
+  for (const auto& [name, needed] : spec.dependents) needs[name].push_back(needed);
+  std::vector<uint32_t> found;
+  for (uint32_t name = 0; name < needs.size(); ++name) {
+    std::vector<uint64_t>& reached = closure.emplace_back(names_words());
+    insert(reached, name);
+    found.assign(1, name);
+    while (!found.empty()) {
+      const std::vector<uint32_t>& next = needs[found.back()];
+      found.pop_back();
+      for (const uint32_t needed : next) {
+        if (!has(reached, needed)) insert(reached, needed), found.push_back(needed);
+      }
+    }
   }
 }
 
@@ -97,21 +112,23 @@ const std::vector<ObjectSpec::Choice>& ObjectShape::choices(uint32_t label) cons
   return label < names ? spec.properties[label].choices : spec.others[possible_others[label - names]].choices;
 }
 
-void ObjectShape::close_under_dependents(std::vector<uint64_t>& names) const {
-  for (bool grew = true; grew;) {
-    grew = false;
-    for (const auto& [name, needed] : spec.dependents) {
-      if (!has(names, name) || has(names, needed)) continue;
-      insert(names, needed);
-      grew = true;
+std::vector<uint64_t> ObjectShape::with_needed(const std::vector<uint64_t>& names) const {
+  std::vector<uint64_t> all = names;
+  if (closure.empty()) return all;
+  std::vector<uint64_t> left = names;
+  for (size_t word = 0; word < left.size(); ++word) {
+    while (left[word]) {
+      const std::vector<uint64_t>& with = closure[64 * word + static_cast<size_t>(std::countr_zero(left[word]))];
+      for (size_t i = 0; i < all.size(); ++i) all[i] |= with[i], left[i] &= ~with[i];
     }
   }
+  return all;
 }
 
-std::vector<uint64_t> ObjectShape::needed(std::vector<uint64_t> seen) const {
-  for (size_t word = 0; word < seen.size(); ++word) seen[word] |= required[word];
-  close_under_dependents(seen);
-  return seen;
+std::vector<uint64_t> ObjectShape::needed(const std::vector<uint64_t>& seen) const {
+  std::vector<uint64_t> all = with_needed(seen);
+  for (size_t word = 0; word < all.size(); ++word) all[word] |= required[word];
+  return all;
 }
 
 bool ObjectShape::is_name(const std::string& key) const {

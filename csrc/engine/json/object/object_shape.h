@@ -47,11 +47,11 @@ struct ObjectShape {
   /// The values of a member. Labels are the properties, followed by the classes of other keys.
   const std::vector<ObjectSpec::Choice>& choices(uint32_t label) const;
 
-  /// Adds the properties that must be present because of those in the set.
-  void close_under_dependents(std::vector<uint64_t>& names) const;
+  /// The properties in a set, and those that must be present because of them.
+  std::vector<uint64_t> with_needed(const std::vector<uint64_t>& names) const;
 
   /// The properties that must be present in the end where those in `seen` are.
-  std::vector<uint64_t> needed(std::vector<uint64_t> seen) const;
+  std::vector<uint64_t> needed(const std::vector<uint64_t>& seen) const;
 
   /// The first label with the same values.
   uint32_t alike(uint32_t label);
@@ -90,6 +90,7 @@ struct ObjectShape {
   std::vector<std::string> wanted_keys;  ///< sorted: other keys that shortest completions use; see ObjectCost
 
  private:
+  void find_closure();
   void find_alike();
 
   const ParseTable* grammar_ = nullptr;

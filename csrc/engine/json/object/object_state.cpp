@@ -1,6 +1,7 @@
 #include "engine/json/object/object_state.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "engine/base/bits.h"
 
@@ -274,11 +275,12 @@ bool ObjectState::may_be_name(const Members& members, const Outlook& outlook, ui
     missing = outlook.missing - (has(outlook.needed, name) ? 1 : 0);
     first_missing = outlook.first_missing;
   } else {
-    for (uint32_t other = 0; other < shape_.spec.properties.size(); ++other) {
-      const bool needed = has(outlook.needed, other) || has(shape_.closure[name], other);
-      if (!needed || other == name || has(members.seen, other)) continue;
-      ++missing;
-      first_missing = std::min<uint64_t>(first_missing, other);
+    for (size_t word = 0; word < members.seen.size(); ++word) {
+      uint64_t others = (outlook.needed[word] | shape_.closure[name][word]) & ~members.seen[word];
+      if (word == name / 64) others &= ~(uint64_t{1} << (name % 64));
+      if (others && first_missing == UINT64_MAX)
+        first_missing = 64 * word + static_cast<uint64_t>(std::countr_zero(others));
+      missing += static_cast<uint64_t>(std::popcount(others));
     }
   }
   if (members.count + 1 + missing > shape_.spec.max) return false;
@@ -394,8 +396,12 @@ bool ObjectState::is_needed(std::span<const uint64_t> resolved, Reg text, const 
 }
 
 bool ObjectState::needs_no_other(const Members& members, const Outlook& outlook) const {
+  return shape_.spec.dependents.empty() && needs_dependents_only(members, outlook);
+}
+
+bool ObjectState::needs_dependents_only(const Members& members, const Outlook& outlook) const {
   const uint64_t count = members.count + std::max<uint64_t>(outlook.missing, 1);
-  return !shape_.spec.duties && shape_.spec.dependents.empty() && count >= shape_.spec.min;
+  return !shape_.spec.duties && count >= shape_.spec.min;
 }
 
 bool ObjectState::others_suffice(const Members& members, uint64_t missing) const {

@@ -108,6 +108,8 @@ class ObjectState {
   Members with_other(const Members& members) const;
   /// True if no member is needed after the next one except those that are missing now.
   bool needs_no_other(const Members& members, const Outlook& outlook) const;
+  /// True if no member is needed after the next one except those that are missing now, and those that it requires.
+  bool needs_dependents_only(const Members& members, const Outlook& outlook) const;
   /// True if after one more member that is no property only the missing properties are needed.
   bool others_suffice(const Members& members, uint64_t missing) const;
 
