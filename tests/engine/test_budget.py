@@ -590,6 +590,20 @@ def test_completions_have_a_limit(byte_vocab: Vocabulary) -> None:
             ask()
 
 
+@pytest.mark.parametrize(
+    ("schema", "text"),
+    [
+        ({"type": "array", "items": {"type": "string"}, "uniqueItems": True, "minItems": 400}, b'["a", "b'),
+        ({"type": "object", "dependentRequired": {f"k{i}": [f"k{i + 1}"] for i in range(1000)}}, b'{"k0": 1'),
+        ({"type": "object", "dependentRequired": {f"k{i + 1}": [f"k{i}"] for i in range(1000)}}, b'{"k1000": 1'),
+    ],
+)
+def test_long_completions_are_measured_in_time(schema: Any, text: bytes, byte_vocab: Vocabulary) -> None:
+    matcher = compile_json_schema(schema, byte_vocab, limits=Limits(max_seconds=2)).matcher()
+    assert matcher.accept_bytes(text)
+    assert matcher.min_tokens() == len(matcher.completion()) + 1 > 1000
+
+
 AMBIGUOUS = r"""
 ?start: T r~1..2
 ?r: [ | /./ | /b*a/] | /[^a]/ start~2 | (r~1..2 /[^a]/) /\\(|\\)/ T

@@ -131,8 +131,9 @@ Completions::Step Completions::first_step(const Configuration& at) {
   const uint64_t here = cost(at);
   size_t choices = 0;
   const StackTop& first = cheapest_stack(at);
-  const ByteSet possible = possible_bytes(grammar_, at), likely = grammar_.likely_bytes(first.state, first.reg);
-  for (const ByteSet& bytes : {possible & likely, possible & ~likely}) {
+  const ByteSet possible = possible_bytes(grammar_, at), likely = grammar_.likely_bytes(first.state, first.reg),
+                known = grammar_.known_bytes(first.state, first.reg);
+  for (const ByteSet& bytes : {possible & known, possible & likely & ~known, possible & ~likely & ~known}) {
     for (int byte = bytes.next(0); byte >= 0; byte = bytes.next(byte + 1)) {
       if (exact_ && at.count > 1 && !comes_nearer(first, static_cast<uint8_t>(byte), here)) continue;
       const Configuration* next = advance(at, static_cast<uint8_t>(byte));

@@ -107,6 +107,13 @@ ByteSet ParseTable::likely_bytes(StateId state, Reg reg) const {
   return slot.rule->completion_hints().likely_bytes(slot.local, reg);
 }
 
+ByteSet ParseTable::known_bytes(StateId state, Reg reg) const {
+  const Slot& slot = this->slot(state);
+  if (!slot.rule) return {};
+  const auto lock = this->lock();
+  return slot.rule->completion_hints().known_bytes(slot.local, reg);
+}
+
 StateId ParseTable::entry(RuleId rule) const {
   const auto lock = this->lock();
   return intern(rule, grammar_.rules[rule]->start());

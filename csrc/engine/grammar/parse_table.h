@@ -127,6 +127,8 @@ class ParseTable {
 
   /// Calls CompletionHints::likely_bytes of a frame.
   ByteSet likely_bytes(StateId state, Reg reg) const;
+  /// Calls CompletionHints::known_bytes of a frame.
+  ByteSet known_bytes(StateId state, Reg reg) const;
 
   /// Fewest bytes from a state to the end of its rule.
   uint64_t remaining(StateId state, Reg reg) const;

@@ -82,6 +82,9 @@ class CompletionHints {
   /// Bytes that shortest completions are likely to start with, for searches to try first.
   virtual ByteSet likely_bytes(Local /*state*/, Reg /*reg*/) { return ByteSet::all(); }
 
+  /// Bytes that shortest completions start with which have been found before, for searches to try before all others.
+  virtual ByteSet known_bytes(Local /*state*/, Reg /*reg*/) { return {}; }
+
   /// False if a completion may need a few bytes more than `Rule::remaining` says.
   virtual bool is_remaining_exact() const { return true; }
 

@@ -365,6 +365,10 @@ ByteSet ArrayRule::likely_bytes(Local state, Reg reg) {
   return distinct_->is_over(items) ? ByteSet::all() : distinct_->likely_bytes(items);
 }
 
+ByteSet ArrayRule::known_bytes(Local state, Reg reg) {
+  return static_cast<Phase>(state & 0xF) == Phase::inside ? distinct_->known_bytes(unpack(reg).items) : ByteSet();
+}
+
 std::optional<CompletionHints::Call> ArrayRule::as_call(Local state, Reg reg, Registers& registers) const {
   if (static_cast<Phase>(state & 0xF) != Phase::inside) return std::nullopt;
   Tallied at = unpack(reg);

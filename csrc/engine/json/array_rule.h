@@ -33,6 +33,7 @@ class ArrayRule final : public Rule, private MaskHints, private CompletionHints 
   bool is_remaining_least() const override { return !distinct_; }
   uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;
   ByteSet likely_bytes(Local state, Reg reg) override;
+  ByteSet known_bytes(Local state, Reg reg) override;
   uint64_t max_growth(Local state, Reg reg, const Lengths& lengths) override;
   uint64_t max_remaining(RuleBounds& bounds) override;
   Outlay max_outlay(Local state, Reg reg, uint64_t now, RuleBounds& bounds) override;

@@ -40,6 +40,9 @@ constexpr size_t kMaxFrames = 256;
 /// Ends of items that are kept.
 constexpr size_t kMaxEnds = 64;
 
+/// Searches for ends of items that are kept, and the longest texts that they begin from.
+constexpr size_t kMaxBegun = 2, kMaxKeptText = 64;
+
 /// A hash of the texts of a set.
 uint64_t hash_of(const TextSet& set) {
   uint64_t hash = 0;
@@ -320,16 +323,48 @@ bool DistinctItems::ends_before_rivals(const Items& items, uint64_t bytes) {
 std::optional<ValueSearch::Found> DistinctItems::shortest_end(const Items& items) const {
   const std::string text = text_of(items);
   const uint64_t taken = hash_of(TextSet(items.taken));
-  // Where items are alike, and lengths count all bytes, every part of a shortest end is the shortest end from there on.
-  const bool shared = alike() && !style_.spaced;
+  const bool shared = ends_are_shared();
   if (shared) {
     if (auto known = known_end(text, taken)) return known;
   }
-  ValueSearch values(*grammar_, items.item, text, static_cast<uint32_t>(items.base), style_);
-  auto found = values.next();
-  while (found && TextSet(items.taken).contains(found->value)) found = values.next();
-  if (shared && found) keep_end({taken, text.size(), text + found->added, found->value});
+  Ends ends = begin_ends(items, text, shared);
+  const auto is_taken = [&](const ValueSearch::Found& one) { return TextSet(items.taken).contains(one.value); };
+  const auto known = std::ranges::find_if_not(ends.found, is_taken);
+  std::optional<ValueSearch::Found> found;
+  if (known != ends.found.end()) found = *known;
+  while (!found || is_taken(*found)) {
+    found = ends.search->next();
+    if (!found) break;
+    ends.found.push_back(*found);
+  }
+  if (!shared) return found;
+  if (found) keep_end({taken, text.size(), text + found->added, found->value});
+  keep_ends(std::move(ends));
   return found;
+}
+
+/// Goes on with a search from the same text, or begins one. That of an array that is not like others uses memory of the
+/// matcher, and cannot be kept.
+DistinctItems::Ends DistinctItems::begin_ends(const Items& items, const std::string& text, bool shared) const {
+  if (!shared || text.size() > kMaxKeptText) {
+    return {text,
+            std::make_unique<ValueSearch>(*grammar_, items.item, text, static_cast<uint32_t>(items.base), style_)};
+  }
+  const std::lock_guard lock(ends_mutex_);
+  const auto known = std::ranges::find(begun_, text, &Ends::text);
+  if (known != begun_.end()) {
+    Ends ends = std::move(*known);
+    begun_.erase(known);
+    return ends;
+  }
+  return {text, std::make_unique<ValueSearch>(*grammar_, spec_.rest.front().value, text, style_)};
+}
+
+void DistinctItems::keep_ends(Ends ends) const {
+  if (ends.text.size() > kMaxKeptText) return;
+  const std::lock_guard lock(ends_mutex_);
+  if (begun_.size() == kMaxBegun) begun_.pop_back();
+  begun_.push_front(std::move(ends));
 }
 
 std::optional<ValueSearch::Found> DistinctItems::known_end(std::string_view text, uint64_t taken) const {
@@ -423,6 +458,15 @@ uint64_t DistinctItems::max_growth(Reg reg) const {
 ByteSet DistinctItems::likely_bytes(Reg reg) const {
   ByteSet bytes;
   for (const StackTop& top : unpack(reg).item->tops()) bytes.add(grammar_->likely_bytes(top.state, top.reg));
+  return bytes;
+}
+
+ByteSet DistinctItems::known_bytes(Reg reg) const {
+  const Items items = unpack(reg);
+  ByteSet bytes;
+  if (!ends_are_shared() || items.text == kForgotten || items.rivals == Rivals::none) return bytes;
+  const auto known = known_end(text_of(items), hash_of(TextSet(items.taken)));
+  if (known && !known->added.empty()) bytes.add(static_cast<uint8_t>(known->added.front()));
   return bytes;
 }
 
@@ -536,7 +580,7 @@ const DistinctItems::Values* DistinctItems::values_of(RuleId rule, uint64_t coun
   if (values.searching) return nullptr;
   values.searching = true;
   try {
-    if (!values.search) values.search = std::make_unique<ValueSearch>(*grammar_, rule, style_);
+    if (!values.search) values.search = std::make_unique<ValueSearch>(*grammar_, rule, "", style_);
     while (!values.all && values.found.size() < count) {
       auto found = values.search->next();
       if (!found) values.all = true;

@@ -72,6 +72,9 @@ class DistinctItems {
   /// See CompletionHints::likely_bytes; for the item under way.
   ByteSet likely_bytes(Reg items) const;
 
+  /// See CompletionHints::known_bytes; for the item under way.
+  ByteSet known_bytes(Reg items) const;
+
   /// See CompletionHints::embedded: the item under way, until an object in it may have reached its limit of members.
   std::optional<const Configuration*> embedded(Reg items) const;
 
@@ -122,6 +125,13 @@ class DistinctItems {
     bool searching = false;
   };
 
+  /// Values of an unfinished item found so far, which any array may go on with.
+  struct Ends {
+    std::string text;
+    std::unique_ptr<ValueSearch> search;
+    std::vector<ValueSearch::Found> found = {};
+  };
+
   /// A shortest end of an item: `text` is complete, and was searched from its first `begin` bytes on.
   struct End {
     uint64_t taken;  ///< hash of the rivals
@@ -154,9 +164,14 @@ class DistinctItems {
   bool has_variety(const Configuration* item, uint64_t beyond) const;
   bool describe(const Configuration& item, uint64_t base, std::vector<uint64_t>& out) const;
   static bool ends_before_rivals(const Items& items, uint64_t bytes);
+  /// Where items are alike, and lengths count all bytes, every part of a shortest end is the shortest end from there
+  /// on.
+  bool ends_are_shared() const { return alike() && !style_.spaced; }
   std::optional<ValueSearch::Found> shortest_end(const Items& items) const;
   std::optional<ValueSearch::Found> known_end(std::string_view text, uint64_t taken) const;
   void keep_end(End end) const;
+  Ends begin_ends(const Items& items, const std::string& text, bool shared) const;
+  void keep_ends(Ends ends) const;
 
   /// Returns the rivals of the next item, or an upper bound on their number.
   TextSet taken(const Items& items, Registers& registers) const;
@@ -186,7 +201,8 @@ class DistinctItems {
   bool possible_ = true;
   mutable std::map<RuleId, Values> values_;  // guarded by the grammar's lock
   mutable std::mutex ends_mutex_;
-  mutable std::deque<End> ends_;  // the last that were found
+  mutable std::deque<End> ends_;    // the last that were found
+  mutable std::deque<Ends> begun_;  // the last searches, but for those under way
 };
 
 }  // namespace constrain::json

@@ -7,6 +7,13 @@
 
 namespace constrain::json {
 
+namespace {
+
+/// Memory of a text in the queue, besides its bytes.
+constexpr size_t kTextBytes = 160;
+
+}  // namespace
+
 ValueSearch::ValueSearch(const ParseTable& grammar, std::string typed, uint32_t base, PlainStyle style)
     : grammar_(grammar),
       typed_(std::move(typed)),
@@ -24,10 +31,13 @@ ValueSearch::ValueSearch(const ParseTable& grammar, const Configuration* item, s
   queue_.push({costs_.of(item), "", 0, item});
 }
 
-ValueSearch::ValueSearch(const ParseTable& grammar, RuleId rule, PlainStyle style)
-    : ValueSearch(grammar, "", 1, style) {
-  const Configuration* start = store_.make(StackTop{grammar.entry(rule), 0, nullptr});
-  queue_.push({costs_.of(start), "", 0, start});
+ValueSearch::ValueSearch(const ParseTable& grammar, RuleId rule, std::string typed, PlainStyle style)
+    : ValueSearch(grammar, std::move(typed), 1, style) {
+  const Configuration* at = store_.make(StackTop{grammar.entry(rule), 0, nullptr});
+  for (const char byte : typed_) {
+    if (at) at = step(*at, static_cast<uint8_t>(byte));
+  }
+  if (at) queue_.push({costs_.of(at), "", 0, at});
 }
 
 std::optional<ValueSearch::Found> ValueSearch::next() {
@@ -59,6 +69,7 @@ bool ValueSearch::make_next(Node& node) {
   if (++nodes_ > kSearchBudget) {
     throw ResourceLimit("search_states", kSearchBudget, "while looking for a value that an array does not have yet");
   }
+  memory_.add(kTextBytes + node.added.size());
   if (node.length + rest <= node.estimate) return true;
   node.estimate = node.length + rest;
   queue_.push(std::move(node));

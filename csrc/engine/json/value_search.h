@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/base/byte_set.h"
+#include "engine/base/memory_account.h"
 #include "engine/grammar/configuration.h"
 #include "engine/grammar/cost.h"
 #include "engine/grammar/parse_table.h"
@@ -29,8 +30,8 @@ class ValueSearch {
   /// `item` is the configuration after `typed`, the text so far; `base` is the depth of the frames below it.
   ValueSearch(const ParseTable& grammar, const Configuration* item, std::string typed, uint32_t base, PlainStyle style);
 
-  /// Enumerates all values of a rule.
-  ValueSearch(const ParseTable& grammar, RuleId rule, PlainStyle style);
+  /// Enumerates the values of a rule that begin with `typed`.
+  ValueSearch(const ParseTable& grammar, RuleId rule, std::string typed, PlainStyle style);
 
   /// Returns the next value by (length, text), each once; none if there are no more. Throws ResourceLimit if too many
   /// texts have to be tried.
@@ -67,6 +68,7 @@ class ValueSearch {
   std::priority_queue<Node, std::vector<Node>, std::greater<>> queue_;
   std::unordered_set<std::string> seen_;
   size_t nodes_ = 0;
+  MemoryShare memory_;
 };
 
 }  // namespace constrain::json
