@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from constrain.engine import Vocabulary, compile_json_schema
-from constrain.errors import SchemaError, UnsatisfiableSchema
+from constrain.engine import Limits, Vocabulary, compile_json_schema
+from constrain.errors import ResourceLimit, SchemaError, UnsatisfiableSchema
 
 Verify = Callable[..., None]
 
@@ -60,6 +60,26 @@ MEMBERS: list[tuple[Any, list[Any], list[Any]]] = [
     ({"not": {"if": CIRCLE, "then": A, **CLOSED}}, [{"kind": "x"}, {"b": 1}], [{}, {"kind": "circle", "a": 1}]),
     ({"required": ["a"], "minProperties": 2, "anyOf": [A, B], **CLOSED}, [{"a": 1, "b": 1}], [{"a": 1}]),
     ({"propertyNames": {"maxLength": 1}, "anyOf": [A, True], **CLOSED}, [{"a": 1}], [{"a": 1, "b": 1}]),
+    (
+        {"anyOf": [{"properties": {"a": INTEGER, "b": STRING}}, {"required": ["c"]}], **CLOSED},
+        [{}, {"a": 1}, {"a": 1, "b": "x"}],
+        [{"a": "x"}, {"c": 1}, {"a": 1, "c": 1}],
+    ),
+    (
+        {"properties": {"a": True}, "anyOf": [{**A, "required": ["a"]}, {**B, "required": ["b"]}], **CLOSED},
+        [{"a": 1}, {"a": "x", "b": 1}, {"a": 1, "b": 1}],
+        [{}, {"a": "x"}],
+    ),
+    (
+        {"patternProperties": {"^a": True}, "anyOf": [A, {**B, "required": ["b"]}], **CLOSED},
+        [{}, {"a": "x", "b": 1}],
+        [{"a": "x"}, {"c": 1}],
+    ),
+    (
+        {"anyOf": [A, {**B, "required": ["b"]}], "oneOf": [{"required": ["a"]}, {**B, "required": ["b"]}], **CLOSED},
+        [{"a": 1}, {"b": 1}],
+        [{"a": "x"}, {"c": 1}],
+    ),
 ]
 
 PAIR = {"prefixItems": [INTEGER, INTEGER]}
@@ -126,6 +146,30 @@ def test_an_extended_tree_is_closed_at_every_level(verify: Verify) -> None:
         "$defs": {"tree": tree},
     }
     verify(schema, [{"label": "x", "children": [{"label": "y"}]}], [{"x": 1}, {"children": [{"x": 1}]}])
+
+
+BRANCHES = [{"properties": {f"k{i}": INTEGER}, "required": [f"k{i}"]} for i in range(40)]
+
+
+def test_many_branches_need_no_alternative_for_each_set_of_them(verify: Verify) -> None:
+    schema = {"type": "object", "anyOf": BRANCHES, **CLOSED}
+    every = {f"k{i}": i for i in range(40)}
+    verify(schema, [{"k1": 1}, {"k39": 1, "k1": 2}, every], [{}, {"x": 1}, {"k1": "x"}, {"k1": 1, "k2": "x"}])
+
+
+def test_dependent_schemas_that_evaluate_members_are_told_apart_once(verify: Verify) -> None:
+    dependent = {f"k{i}": {"properties": {f"m{i}": INTEGER}} for i in range(8)}
+    schema = {"type": "object", "properties": dict.fromkeys(dependent, True), "dependentSchemas": dependent, **CLOSED}
+    verify(
+        schema, [{"k1": 0, "m1": 1}, {"k0": 0, "k7": 0, "m7": 1}], [{"m1": 1}, {"k1": 0, "m1": "x"}, {"k0": 0, "m1": 1}]
+    )
+
+
+@pytest.mark.parametrize("count", [16, 40])
+def test_too_many_alternatives_are_refused_soon(count: int, byte_vocab: Vocabulary) -> None:
+    schema = {"type": "object", "allOf": [{"anyOf": [branch, True]} for branch in BRANCHES[:count]], **CLOSED}
+    with pytest.raises(ResourceLimit, match="max_cells"):
+        compile_json_schema(schema, byte_vocab, limits=Limits(max_seconds=3))
 
 
 def test_conflicts_are_found(byte_vocab: Vocabulary) -> None:

@@ -49,6 +49,35 @@ bool holds_all_of(const ObjectCell& general, const ObjectCell& special) {
          std::ranges::all_of(general.exists, [&](const Exists& member) { return has_member(special, member); });
 }
 
+/// Bits for the conditions of a cell; a cell contained in another has all of its bits.
+uint64_t outline(const ObjectCell& cell) {
+  uint64_t bits = 0;
+  const auto add = [&](uint64_t condition) { bits |= uint64_t{1} << (condition * 0x9E3779B97F4A7C15ull >> 58); };
+  for (const Members& members : cell.members) {
+    uint64_t names = 0;
+    for (const auto& [name, value] : members.named) names = 31 * names + std::hash<std::string>()(name) + value;
+    add(names ^ uint64_t{members.additional} << 16 ^ members.patterns.size());
+  }
+  for (const std::string& name : cell.required) add(std::hash<std::string>()(name));
+  return bits;
+}
+
+/// Drops cells contained in others: the product of unions with common members would have most of its cells twice.
+void drop_contained(std::vector<ObjectCell>& cells) {
+  std::vector<uint64_t> outlines;
+  std::ranges::transform(cells, std::back_inserter(outlines), outline);
+  std::vector<bool> dropped(cells.size());
+  for (size_t i = 0; i < cells.size(); ++i) {
+    Deadline::check();
+    for (size_t k = 0; k < cells.size() && !dropped[i]; ++k) {
+      const bool may_contain = k != i && !dropped[k] && (outlines[k] & ~outlines[i]) == 0;
+      dropped[i] = may_contain && holds_all_of(cells[k], cells[i]);
+    }
+  }
+  size_t at = 0;
+  std::erase_if(cells, [&](const ObjectCell&) { return dropped[at++]; });
+}
+
 template <class Cell>
 bool joined(std::vector<Cell>&, Cell&) {
   return false;
@@ -73,6 +102,14 @@ void append(std::vector<Cell>& into, std::vector<Cell>&& other) {
     std::erase_if(into, [&](const Cell& one) { return holds_all_of(cell, one); });
     into.push_back(std::move(cell));
   }
+}
+
+/// Many objects are compared by their outlines first.
+void append(std::vector<ObjectCell>& into, std::vector<ObjectCell>&& other) {
+  constexpr size_t kMany = 16;
+  if (other.size() < kMany) return append<ObjectCell>(into, std::move(other));
+  std::ranges::move(other, std::back_inserter(into));
+  drop_contained(into);
 }
 
 template <class Element>
@@ -209,34 +246,6 @@ std::vector<Cell> pairwise(const std::vector<Cell>& a, const std::vector<Cell>& 
     }
   }
   return out;
-}
-
-/// Bits for the conditions of a cell; a cell contained in another has all of its bits.
-uint64_t outline(const ObjectCell& cell) {
-  uint64_t bits = 0;
-  const auto add = [&](uint64_t condition) { bits |= uint64_t{1} << (condition * 0x9E3779B97F4A7C15ull >> 58); };
-  for (const Members& members : cell.members) {
-    const uint64_t first = members.named.empty() ? 0 : members.named.front().second;
-    add(first << 32 ^ members.additional << 16 ^ members.named.size() << 8 ^ members.patterns.size());
-  }
-  for (const std::string& name : cell.required) add(std::hash<std::string>()(name));
-  return bits;
-}
-
-/// Drops cells contained in others: the product of unions with common members would have most of its cells twice.
-void drop_contained(std::vector<ObjectCell>& cells) {
-  std::vector<uint64_t> outlines;
-  std::ranges::transform(cells, std::back_inserter(outlines), outline);
-  std::vector<bool> dropped(cells.size());
-  for (size_t i = 0; i < cells.size(); ++i) {
-    Deadline::check();
-    for (size_t k = 0; k < cells.size() && !dropped[i]; ++k) {
-      const bool may_contain = k != i && !dropped[k] && (outlines[k] & ~outlines[i]) == 0;
-      dropped[i] = may_contain && holds_all_of(cells[k], cells[i]);
-    }
-  }
-  size_t at = 0;
-  std::erase_if(cells, [&](const ObjectCell&) { return dropped[at++]; });
 }
 
 }  // namespace

@@ -21,7 +21,12 @@ Parts joined(Parts a, Parts b) {
 
 Parts Evaluation::split(NodeId id, const Schema& schema, Cells documents) {
   Parts parts{{.documents = std::move(documents)}};
-  return through(id, schema, std::move(parts));
+  parts = through_others(id, schema, std::move(parts));
+  const Value* any = schema.find("anyOf");
+  if (!any) return parts;
+  const Value* rest = schema.find("unevaluatedProperties");
+  const bool closed = mode_ == Mode::enough && of_ == Of::members && rest->is(Type::boolean) && !rest->boolean;
+  return closed && add_implying(id, *any, parts) ? parts : any_of(id, *any, std::move(parts));
 }
 
 Parts Evaluation::refine(NodeId id, Parts parts) {
@@ -40,6 +45,13 @@ Parts Evaluation::refine(NodeId id, Parts parts) {
 }
 
 Parts Evaluation::through(NodeId id, const Schema& schema, Parts parts) {
+  parts = through_others(id, schema, std::move(parts));
+  const Value* any = schema.find("anyOf");
+  return any ? any_of(id, *any, std::move(parts)) : parts;
+}
+
+/// All keywords but `anyOf`, which comes last.
+Parts Evaluation::through_others(NodeId id, const Schema& schema, Parts parts) {
   of_ == Of::members ? add_members(id, schema, parts) : add_items(id, schema, parts);
   for (const NodeId target : normaliser_.document_.references(id, schema)) parts = refine(target, std::move(parts));
   if (const Value* all = schema.find("allOf")) {
@@ -47,7 +59,6 @@ Parts Evaluation::through(NodeId id, const Schema& schema, Parts parts) {
       parts = refine(normaliser_.item(id, "allOf", *all, i), std::move(parts));
     }
   }
-  if (const Value* any = schema.find("anyOf")) parts = any_of(id, *any, std::move(parts));
   if (const Value* one = schema.find("oneOf")) parts = one_of(id, *one, std::move(parts));
   if (schema.find("if")) parts = condition(id, schema, std::move(parts));
   if (const Value* schemas = schema.find("dependentSchemas")) parts = dependents(id, *schemas, std::move(parts));
@@ -69,6 +80,51 @@ Parts Evaluation::any_of(NodeId id, const Value& list, Parts none) {
     none = where_not(branch, none);
   }
   return needless ? some : joined(std::move(some), std::move(none));
+}
+
+bool Evaluation::add_implying(NodeId id, const Value& list, Parts& parts) {
+  std::vector<std::pair<std::string, ConjunctionId>> found;
+  std::set<std::string> names;
+  for (size_t i = 0; i < list.items.size(); ++i) {
+    const NodeId branch = normaliser_.item(id, "anyOf", list, i);
+    if (!evaluates(branch)) continue;
+    const auto own = implying(branch);
+    if (!own) return false;
+    for (const auto& member : *own) {
+      if (!names.insert(member.first).second) return false;
+      found.push_back(member);
+    }
+  }
+  const auto evaluated = [&](const Evaluated& part, const std::string& name) {
+    return part.names.contains(name) ||
+           std::ranges::any_of(part.patterns, [&](const Content& keys) { return keys.language->contains(name); });
+  };
+  for (const Evaluated& part : parts) {
+    if (std::ranges::any_of(names, [&](const std::string& name) { return evaluated(part, name); })) return false;
+  }
+  for (Evaluated& part : parts) part.implying = found;
+  return true;
+}
+
+std::optional<std::vector<std::pair<std::string, ConjunctionId>>> Evaluation::implying(NodeId branch) {
+  const Parts alone = refine(branch, {{.documents = Cells::everything()}});
+  const Cells& cells = normaliser_.literal({branch});
+  if (alone.size() != 1 || alone.front().all || !alone.front().patterns.empty() || cells.objects.size() != 1) {
+    return std::nullopt;
+  }
+  const std::set<std::string>& names = alone.front().names;
+  const ObjectCell& cell = cells.objects.front();
+  const bool plain = cell == ObjectCell{.members = cell.members, .required = cell.required};
+  const bool follows = cell.required.empty() || (names.size() == 1 && std::ranges::equal(cell.required, names));
+  const auto concerns_others = [&](const Members& members) {
+    return !members.patterns.empty() || members.additional != 0 ||
+           std::ranges::any_of(members.named, [&](auto& one) { return one.second != 0 && !names.contains(one.first); });
+  };
+  if (!plain || !follows || std::ranges::any_of(cell.members, concerns_others)) return std::nullopt;
+  const MemberValues values(cell, normaliser_.conjunctions_);
+  std::vector<std::pair<std::string, ConjunctionId>> found;
+  for (const std::string& name : names) found.emplace_back(name, values[name]);
+  return found;
 }
 
 Parts Evaluation::one_of(NodeId id, const Value& list, Parts parts) {
@@ -109,8 +165,7 @@ Parts Evaluation::dependents(NodeId id, const Value& schemas, Parts parts) {
     Cells absent = Cells::everything();
     absent.objects = {{.members = {{.named = {{std::string(name), normaliser_.nothing()}}}}}};
     Parts holds = refine(schema, among(present, parts));
-    if (mode_ == Mode::exact) parts = among(absent, parts);
-    parts = joined(std::move(holds), std::move(parts));
+    parts = joined(std::move(holds), among(absent, parts));
   }
   return parts;
 }
@@ -119,9 +174,12 @@ Parts Evaluation::where(Literal literal, const Parts& parts) { return among(norm
 
 Parts Evaluation::among(const Cells& cells, const Parts& parts) {
   Parts out;
+  uint64_t found = 0;
   for (const Evaluated& part : parts) {
     Evaluated both = part;
     both.documents = normaliser_.meet(part.documents, cells);
+    found += both.documents.count();
+    if (found > normaliser_.limits_.max_cells) normaliser_.refuse_cells();
     if (!both.documents.empty()) out.push_back(std::move(both));
   }
   return out;
@@ -205,9 +263,13 @@ void Evaluation::add_items(NodeId id, const Schema& schema, Parts& parts) {
 
 Cells Normaliser::where_unevaluated(NodeId id, const Schema& schema, Cells cells) {
   const auto restrict = [&](Evaluation::Of of, Cells documents, const auto& condition) {
+    Cells found;
     for (Evaluated& part : Evaluation(*this, of, Evaluation::Mode::enough).split(id, schema, std::move(documents))) {
-      unite(cells, part.all ? std::move(part.documents) : meet(part.documents, condition(part)));
+      Cells one = part.all ? std::move(part.documents) : meet(part.documents, condition(part));
+      std::ranges::move(one.arrays, std::back_inserter(found.arrays));
+      std::ranges::move(one.objects, std::back_inserter(found.objects));
     }
+    unite(cells, std::move(found));
   };
   if (const Value* rest = schema.find("unevaluatedProperties")) {
     const ConjunctionId value = subschema(id, {"unevaluatedProperties"}, *rest);
@@ -216,6 +278,7 @@ Cells Normaliser::where_unevaluated(NodeId id, const Schema& schema, Cells cells
     restrict(Evaluation::Of::members, std::move(objects), [&](const Evaluated& part) {
       Members members{.additional = value};
       for (const std::string& name : part.names) members.named.emplace_back(name, 0);
+      members.named.insert(members.named.end(), part.implying.begin(), part.implying.end());
       for (const Content& keys : part.patterns) members.patterns.push_back({keys, std::nullopt, 0});
       return only(ObjectCell{.members = {std::move(members)}});
     });

@@ -17,8 +17,9 @@ struct Evaluated {
   bool all = false;
   std::set<std::string> names = {};
   std::vector<Content> patterns = {};
-  uint64_t items = 0;                  ///< the first items, this many
-  std::vector<NodeId> contained = {};  ///< and items that satisfy one of these
+  uint64_t items = 0;                                                ///< the first items, this many
+  std::vector<NodeId> contained = {};                                ///< and items that satisfy one of these
+  std::vector<std::pair<std::string, ConjunctionId>> implying = {};  ///< and members with these values
 };
 
 /// Partitions documents by which in-place subschemas hold, as far as these evaluate anything.
@@ -41,10 +42,18 @@ class Evaluation {
 
   Parts refine(NodeId id, Parts parts);
   Parts through(NodeId id, const Schema& schema, Parts parts);
+  Parts through_others(NodeId id, const Schema& schema, Parts parts);
   Parts any_of(NodeId id, const Value& list, Parts parts);
   Parts one_of(NodeId id, const Value& list, Parts parts);
   Parts condition(NodeId id, const Schema& schema, Parts parts);
   Parts dependents(NodeId id, const Value& schemas, Parts parts);
+
+  /// Where nothing may stay unevaluated, documents need not be told apart by the branches of `anyOf` if each holds
+  /// wherever there are members, with certain values, that only it evaluates. Adds these members; false if that is not
+  /// so.
+  bool add_implying(NodeId id, const Value& list, Parts& parts);
+  /// The members that a branch evaluates, if it holds wherever there is one of them and all have these values.
+  std::optional<std::vector<std::pair<std::string, ConjunctionId>>> implying(NodeId branch);
 
   /// The documents that also satisfy a literal.
   Parts where(Literal literal, const Parts& parts);

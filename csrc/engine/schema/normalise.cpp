@@ -43,8 +43,11 @@ Schema Normaliser::read(NodeId id) {
 
 void Normaliser::charge(const Cells& cells) {
   cells_ += cells.count();
-  if (cells_ > limits_.max_cells)
-    throw ResourceLimit("max_cells", limits_.max_cells, "by the alternatives of the schema");
+  if (cells_ > limits_.max_cells) refuse_cells();
+}
+
+void Normaliser::refuse_cells() const {
+  throw ResourceLimit("max_cells", limits_.max_cells, "by the alternatives of the schema");
 }
 
 Cells Normaliser::meet(const Cells& a, const Cells& b) {
@@ -52,8 +55,7 @@ Cells Normaliser::meet(const Cells& a, const Cells& b) {
   const uint64_t pairs = a.numbers.size() * b.numbers.size() + a.strings.size() * b.strings.size() +
                          a.arrays.size() * b.arrays.size() + a.objects.size() * b.objects.size();
   pairs_ += pairs;
-  if (pairs > limits_.max_cells || pairs_ > kPairsPerCell * limits_.max_cells)
-    throw ResourceLimit("max_cells", limits_.max_cells, "by the alternatives of the schema");
+  if (pairs > limits_.max_cells || pairs_ > kPairsPerCell * limits_.max_cells) refuse_cells();
   Cells both = intersect(a, b, conjunctions_);
   blame_ = prune(both, kPruneDepth);
   return both;

@@ -149,6 +149,7 @@ class Normaliser {
   /// Intersects cells with a literal.
   Cells satisfying(const Cells& cells, Literal literal);
   void charge(const Cells& cells);
+  [[noreturn]] void refuse_cells() const;
 
   Document& document_;
   Conjunctions& conjunctions_;
