@@ -169,7 +169,7 @@ def test_dependent_schemas_that_evaluate_members_are_told_apart_once(verify: Ver
 def test_too_many_alternatives_are_refused_soon(count: int, byte_vocab: Vocabulary) -> None:
     schema = {"type": "object", "allOf": [{"anyOf": [branch, True]} for branch in BRANCHES[:count]], **CLOSED}
     with pytest.raises(ResourceLimit, match="max_cells"):
-        compile_json_schema(schema, byte_vocab, limits=Limits(max_seconds=3))
+        compile_json_schema(schema, byte_vocab, limits=Limits(max_seconds=6))
 
 
 def test_conflicts_are_found(byte_vocab: Vocabulary) -> None:
