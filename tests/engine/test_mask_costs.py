@@ -179,6 +179,13 @@ def test_a_document_takes_little_more_memory_with_more_properties(code_vocabular
     assert memory(10_000) <= 2 * memory(100)
 
 
+def test_kinds_of_items_are_counted_without_a_plan_for_each_length(code_vocabulary: Vocabulary) -> None:
+    kinds = [{"contains": {"type": "object", "required": [f"k{i}"]}, "minContains": 3} for i in range(6)]
+    grammar = compile_json_schema({"type": "array", "allOf": kinds}, code_vocabulary)
+    assert grammar.matcher().completion() == b"[%s]" % b",".join([b'{"k0":0,"k1":0,"k2":0,"k3":0,"k4":0,"k5":0}'] * 3)
+    assert grammar.nbytes < 4 << 20
+
+
 def test_characters_after_which_little_may_follow_are_left_out_of_a_region(code_vocabulary: Vocabulary) -> None:
     # Line separators are white space, but no characters of `.`: after one, only white space may follow.
     schema = {"type": "string", "pattern": r"^\S+\s+\S+(\s+(.+\S))?\s*$"}

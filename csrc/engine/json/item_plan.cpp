@@ -1,6 +1,7 @@
 #include "engine/json/item_plan.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "engine/base/deadline.h"
 #include "engine/base/errors.h"
@@ -24,6 +25,7 @@ ItemPlan::ItemPlan(const ArraySpec& spec, const Lengths& lengths, uint64_t comma
     if (items > kMaxItems) throw ResourceLimit("counted_items", kMaxItems, "of one array (contains)");
     horizon_ += items;
   }
+  has_maximum_ = bounded != 0;
   for (uint64_t index = 0; index <= spec.prefix.size(); ++index) {
     auto& list = choices_.emplace_back();
     for (const auto& choice : spec.choices(index)) {
@@ -52,6 +54,37 @@ uint64_t ItemPlan::length(uint64_t count, const std::vector<uint64_t>& tallies, 
   const uint64_t low = std::max(more, spec_.min - std::min(spec_.min, count));
   if (count > spec_.max) return kInfinite;
   const uint64_t high = spec_.max == kInfinite ? kInfinite : spec_.max - count;
+  if (has_maximum_ || high < std::max(low, horizon_)) return bounded(index, tallies, low, high);
+  const uint64_t beyond = low - std::min(low, horizon_);
+  const uint64_t within = at_least(index, tallies, low - beyond);
+  return beyond == 0 ? within : add_lengths(within, multiply_lengths(beyond, add_lengths(neutral_, comma_)));
+}
+
+bool ItemPlan::met(const std::vector<uint64_t>& tallies) const {
+  return std::ranges::equal(tallies, spec_.tallies, std::greater_equal<>(), {}, &ArraySpec::Tally::min);
+}
+
+/// Without regard to maxima. An item that adds to no tally comes only if there are too few, or in the prefix.
+uint64_t ItemPlan::at_least(uint64_t index, const std::vector<uint64_t>& tallies, uint64_t items) const {
+  if (items == 0 && met(tallies)) return 0;
+  std::vector<uint64_t> key{index, items};
+  key.insert(key.end(), tallies.begin(), tallies.end());
+  if (const auto it = at_least_.find(key); it != at_least_.end()) return it->second;
+  Deadline::check();
+  memory_.add(kEntryBytes + key.size() * sizeof(uint64_t));
+  const uint64_t next = std::min<uint64_t>(index + 1, spec_.prefix.size()), left = items - std::min<uint64_t>(items, 1);
+  uint64_t best = kInfinite;
+  for (const auto& [choice, length] : choices_[index]) {
+    std::vector<uint64_t> after = tallies;
+    add(choice, after);
+    if (next == index && left == items && after == tallies) continue;
+    best = std::min(best, add_lengths(length + comma_, at_least(next, after, left)));
+  }
+  return at_least_[key] = best;
+}
+
+/// Between `low` and `high` items.
+uint64_t ItemPlan::bounded(uint64_t index, const std::vector<uint64_t>& tallies, uint64_t low, uint64_t high) const {
   uint64_t best = kInfinite;
   for (uint64_t items = low; items <= std::min(high, horizon_); ++items) {
     best = std::min(best, add_lengths(exactly(index, tallies, items), items * comma_));
@@ -63,15 +96,10 @@ uint64_t ItemPlan::length(uint64_t count, const std::vector<uint64_t>& tallies, 
 }
 
 uint64_t ItemPlan::exactly(uint64_t index, const std::vector<uint64_t>& tallies, uint64_t items) const {
-  if (items == 0) {
-    for (size_t i = 0; i < tallies.size(); ++i) {
-      if (tallies[i] < spec_.tallies[i].min) return kInfinite;
-    }
-    return 0;
-  }
+  if (items == 0) return met(tallies) ? 0 : kInfinite;
   std::vector<uint64_t> key{index, items};
   key.insert(key.end(), tallies.begin(), tallies.end());
-  if (const auto it = cache_.find(key); it != cache_.end()) return it->second;
+  if (const auto it = exactly_.find(key); it != exactly_.end()) return it->second;
   Deadline::check();
   memory_.add(kEntryBytes + key.size() * sizeof(uint64_t));
   uint64_t best = kInfinite;
@@ -81,7 +109,7 @@ uint64_t ItemPlan::exactly(uint64_t index, const std::vector<uint64_t>& tallies,
     const uint64_t next = std::min<uint64_t>(index + 1, spec_.prefix.size());
     best = std::min(best, add_lengths(length, exactly(next, after, items - 1)));
   }
-  return cache_[key] = best;
+  return exactly_[key] = best;
 }
 
 }  // namespace constrain::json

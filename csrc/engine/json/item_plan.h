@@ -35,8 +35,9 @@ struct ArraySpec {
   const std::vector<Choice>& choices(uint64_t index) const { return index < prefix.size() ? prefix[index] : rest; }
 };
 
-/// Computes the fewest bytes of further items, given a number of items and tallies. A dynamic programme over the number
-/// of further items, exact up to where their order stops to matter. Thread-safe.
+/// Computes the fewest bytes of further items, given a number of items and tallies. Where no maximum may come into
+/// play, it is a dynamic programme over what the tallies lack; else also over the number of further items, exact up to
+/// where their order stops to matter. Thread-safe.
 class ItemPlan {
  public:
   /// `comma` is the length of the separator of each item. Throws ResourceLimit if the tallies require more items than
@@ -58,16 +59,22 @@ class ItemPlan {
  private:
   static constexpr uint64_t kMaxItems = 4096;
 
+  using Cache = std::map<std::vector<uint64_t>, uint64_t>;  // by index, number of items and tallies
+
+  bool met(const std::vector<uint64_t>& tallies) const;
+  uint64_t at_least(uint64_t index, const std::vector<uint64_t>& tallies, uint64_t items) const;
+  uint64_t bounded(uint64_t index, const std::vector<uint64_t>& tallies, uint64_t low, uint64_t high) const;
   uint64_t exactly(uint64_t index, const std::vector<uint64_t>& tallies, uint64_t items) const;
 
   const ArraySpec& spec_;
   uint64_t comma_;
   std::vector<std::vector<std::pair<uint32_t, uint64_t>>>
       choices_;                   // by index: tallies and length, inhabited ones only
+  bool has_maximum_ = false;      // of a tally
   uint64_t horizon_ = 1;          // further items beyond which only neutral ones are left
   uint64_t neutral_ = kInfinite;  // shortest item that counts towards no tally with a maximum
   mutable std::mutex mutex_;
-  mutable std::map<std::vector<uint64_t>, uint64_t> cache_;
+  mutable Cache at_least_, exactly_;
   mutable MemoryShare memory_;  // memory of the cache
 };
 
