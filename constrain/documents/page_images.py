@@ -40,6 +40,7 @@ def page_images(path: str, numbers: Sequence[int]) -> list[bytes]:
     with PDFIUM:
         try:
             with closing(pypdfium2.PdfDocument(Path(path).read_bytes())) as pdf:
+                pdf.init_forms()  # so that values of fields are shown
                 return [_image(pdf[number - 1]) for number in numbers]
         except (OSError, pypdfium2.PdfiumError) as error:
             raise DocumentError(path, f"its pages cannot be rendered: {error}") from error

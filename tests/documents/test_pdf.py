@@ -14,6 +14,7 @@ from fpdf import FPDF
 from PIL import Image
 
 from constrain.documents import Box, Document, read_bytes
+from constrain.documents.page_images import page_images
 from constrain.errors import DocumentError
 
 WORDS = "Apples quilted by Jörg (fjord), yes; 12,50 £ for Ångström's gypsy WAVE fijiq".split()
@@ -295,6 +296,17 @@ def test_the_value_of_a_field_has_its_place(page: str, edges: tuple[float, ...])
     document = read_bytes(form(page, FIELDS[0]), "a.pdf")
     assert document.text == "Zoë"
     assert document.boxes(0, 3) == [Box(1, *edges)]
+
+
+def test_images_of_pages_show_the_values_of_forms(tmp_path: Path) -> None:
+    path = tmp_path / "form.pdf"
+    path.write_bytes(form(PAGE, FIELDS[0]))
+    (image,) = page_images(str(path), [1])
+    pixels = np.asarray(Image.open(BytesIO(image)).convert("L"))
+    rows, columns = np.nonzero(pixels < 128)
+    scale = len(pixels) / 800
+    assert 85 * scale <= rows.min() <= rows.max() <= 105 * scale
+    assert 120 * scale <= columns.min() <= columns.max() <= 320 * scale
 
 
 def test_texts_that_were_added_to_a_page_are_read() -> None:
