@@ -58,7 +58,7 @@ def drop_hidden(tree: HtmlElement) -> None:
     from lxml.etree import Comment, ProcessingInstruction, strip_elements
 
     strip_elements(tree, Comment, ProcessingInstruction, "template", with_tail=False)
-    for element in tree.xpath("//*[@hidden]"):
+    for element in tree.xpath("//body//*[@hidden]"):  # a whole page is hidden only until it is loaded
         element.drop_tree()
     for element in tree.xpath("//*[contains(@style, '!')]"):  # inscriptis knows no such style
         element.set("style", _IMPORTANT.sub("", element.get("style")))

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from lxml.html import HtmlElement
 
-#: Most columns and rows that a cell may span.
-_MOST = {"colspan": 100, "rowspan": 65534}
+#: Columns in which cells may span others, so that few cells cannot make very many.
+_COLUMNS = 50
 
 
 def lay_out_tables(tree: HtmlElement) -> None:
@@ -29,14 +29,14 @@ def _fill(rows: Sequence[HtmlElement]) -> None:
             while column in below:
                 cell.addprevious(cell.makeelement("td"))
                 column += 1
-            width, height = _span(cell, "colspan"), _span(cell, "rowspan")
-            begun |= dict.fromkeys(range(column, column + width), height)
-            for _ in range(width - 1):
+            end = max(column + 1, min(column + _span(cell, "colspan"), _COLUMNS))
+            begun |= dict.fromkeys(range(column, min(end, _COLUMNS)), _span(cell, "rowspan"))
+            for _ in range(column + 1, end if cell.getnext() is not None else 0):
                 cell.addnext(cell.makeelement("td"))
-            column += width
+            column = end
         below = {column: number - 1 for column, number in (below | begun).items() if number > 1}
 
 
 def _span(cell: HtmlElement, name: str) -> int:
     value = cell.get(name, "").strip()
-    return min(max(1, int(value)), _MOST[name]) if value.isascii() and value.isdecimal() and len(value) < 6 else 1
+    return max(1, int(value)) if value.isascii() and value.isdecimal() and len(value) < 6 else 1

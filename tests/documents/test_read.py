@@ -133,7 +133,7 @@ def test_html_that_is_nested_deeply_is_read_or_refused() -> None:
             "a<template>no</template>b<p hidden>no</p>c<p style='Display: none ! IMPORTANT; x:y'>no</p>d",
             ["abcd"],
         ),
-        ("<body hidden>no</body>", [""]),
+        ("<html hidden><body hidden>yes</body>", ["yes"]),
     ],
 )
 def test_html_has_the_lines_that_are_shown(page: str, lines: list[str]) -> None:
@@ -158,6 +158,11 @@ def test_cells_stand_in_their_columns(rows: str, shown: list[str]) -> None:
     cells = {word: line.index(word) for line in text.split("\n") for word in line.split()}
     for above, below in (("Price", "2"), ("Age", "36"), ("a", "c"), ("c", "f")):
         assert cells.get(above) == cells.get(below) or above not in cells or below not in cells
+
+
+def test_cells_that_span_many_others_make_few() -> None:
+    rows = "<tr><td colspan=99999 rowspan=99999>a<td>b" * 200
+    assert len(read_bytes(f"<table>{rows}</table>".encode(), "a.html").text) < 100_000
 
 
 def test_html_without_content_has_no_text() -> None:
