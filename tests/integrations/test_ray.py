@@ -17,7 +17,7 @@ from pydantic import BaseModel, field_validator
 import constrain
 from constrain.cli import cli
 from constrain.documents import Document
-from constrain.errors import RunError
+from constrain.errors import ArgumentError, RunError
 from constrain.runs import LazyModel, Line, Progress, run_extraction
 
 ray = pytest.importorskip("ray", reason="needs Ray: pip install 'constrain-lm[ray]'")
@@ -252,6 +252,12 @@ def test_a_row_that_is_no_text_fails_alone(tiny_dir: Path) -> None:
     rows = Extractor(SCHEMA, model=tiny_dir)({"text": ["yes", None, "yes"], "id": [1, 2, 3]})
     assert rows["failed"].tolist() == [False, True, False] and rows["id"].tolist() == [1, 2, 3]
     assert json.loads(rows["line"][1])["error"]["message"] == "it is not a text (NoneType)"
+
+
+@pytest.mark.parametrize("columns", [{"column": "body"}, {"source_column": "body"}])
+def test_a_missing_column_is_named(columns: dict[str, str], tiny_dir: Path) -> None:
+    with pytest.raises(ArgumentError, match="the rows have no column 'body', but text, id"):
+        Extractor(SCHEMA, model=tiny_dir, **columns)({"text": ["yes"], "id": [1]})  # type: ignore[arg-type]
 
 
 def test_rows_that_an_earlier_run_has_done_are_left_out(tiny_dir: Path) -> None:

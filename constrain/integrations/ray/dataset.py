@@ -11,7 +11,7 @@ import numpy as np
 
 from constrain.completion import Failure
 from constrain.documents import Document, Source
-from constrain.errors import DocumentError
+from constrain.errors import ArgumentError, DocumentError
 from constrain.extract import Calibration, Extraction, ExtractOptions, Target
 from constrain.llm import load
 from constrain.runs import LazyModel, Line, Run, encode_line, settings_of
@@ -65,8 +65,12 @@ class Extractor:
         """Extract from the rows of a batch, given by column.
 
         Raises:
+            ArgumentError: a column is missing.
             RunError: many rows in a row failed unexpectedly.
         """
+        for name in (self._column, self._source_column):
+            if name is not None and name not in batch:
+                raise ArgumentError(f"the rows have no column {name!r}, but {', '.join(map(str, batch))}")
         inputs = list(map(_input, self._values(batch, self._column), self._values(batch, self._source_column)))
         keys = [work.key for work in read_works(self._settings, inputs)]
         lines = _Lines(self._done)
