@@ -106,8 +106,18 @@ def _files(path: str, column: str | None) -> list[str]:
         return _found(path, [file for file in Path(path).rglob("*") if _is_listed(file, Path(path), known)])
     if has_magic(path) and not os.path.exists(path):  # noqa: PTH110  # as in _is_folder
         found = glob(path, recursive=True)  # noqa: PTH207  # Path.glob takes no absolute patterns
-        return _found(path, [file for file in map(Path, found) if file.is_file()])
+        return _found(path, _once([file for file in map(Path, found) if file.is_file()]))
     return [path]
+
+
+def _once(files: Iterable[Path]) -> list[Path]:
+    """Leave out the files of folders that a pattern reaches once more, through links."""
+    by_depth = sorted(files, key=lambda file: (len(file.parts), file))
+    folders = {file.parent: file.parent.resolve() for file in by_depth}
+    kept: dict[Path, Path] = {}
+    for file in by_depth:
+        kept.setdefault(folders[file.parent] / file.name, file)
+    return list(kept.values())
 
 
 def _is_folder(path: str) -> bool:

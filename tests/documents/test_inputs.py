@@ -239,3 +239,13 @@ def test_paths_are_a_list(folder: Path) -> None:
             inputs(paths)  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="a path must be a str or a Path, not 5"):
         inputs([5])  # type: ignore[list-item]
+
+
+def test_a_pattern_reads_a_folder_once_whatever_links_lead_to_it(tmp_path: Path) -> None:
+    (tmp_path / "mails" / "old").mkdir(parents=True)
+    for name in ("a.txt", "old/b.txt"):
+        (tmp_path / "mails" / name).write_text(name)
+    (tmp_path / "mails" / "old" / "loop").symlink_to(tmp_path / "mails", target_is_directory=True)
+    (tmp_path / "mails" / "c.txt").symlink_to("a.txt")  # a document of its own, by its name
+    found = [source.name for source in inputs([f"{tmp_path}/mails/**/*.txt"])]
+    assert found == [f"{tmp_path}/mails/{name}" for name in ("a.txt", "c.txt", "old/b.txt")]
