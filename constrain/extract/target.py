@@ -79,7 +79,8 @@ class Target(Generic[T]):
             check_numbers(schema)
             self._validator = _validator(self.exact_schema)
             self.output_schema = with_quotes(self.exact_schema)
-            self._output_validator = _validator(self.output_schema)
+            is_same = self.output_schema == self.exact_schema
+            self._output_validator = self._validator if is_same else _validator(self.output_schema)
             written = json.dumps(self.output_schema)
         self._bounded: dict[int, dict[str, Any]] = {}
         self._has_evidence, self.has_quotes = f'"{EVIDENCE}"' in written, f'"{VERBATIM}"' in written
