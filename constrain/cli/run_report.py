@@ -49,6 +49,9 @@ class RunReport:
         self._progress = progress
         if line is not None and "error" in line:
             tqdm.write(f"{line['source']}: {line['error']['message']}", file=sys.stderr)
+        elif line is not None and (pages := line.get("pages_without_text")):
+            images = f"{counted(len(pages), 'page')} without text, only images: {', '.join(map(str, pages))}"
+            tqdm.write(f"warning: {line['source']} has {images}", file=sys.stderr)
         self._bar.set_postfix_str(f"{_rate(progress)}, {progress.all_failures:,} failed", refresh=False)
         self._bar.update(progress.documents - self._bar.n)
 

@@ -16,6 +16,9 @@ from constrain.errors import ArgumentError
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+#: In the metadata, the numbers of pages that are images, such as scans among others.
+PAGES_WITHOUT_TEXT = "pages_without_text"
+
 
 @dataclass(frozen=True)
 class Box:
@@ -91,6 +94,11 @@ class Document:
     def is_empty(self) -> bool:
         """Whether there is nothing but white space, and no image."""
         return self.image is None and not self.text.strip()
+
+    @property
+    def pages_without_text(self) -> list[int]:
+        """Numbers of the pages that are images, as far as the document has pages."""
+        return list(self.metadata.get(PAGES_WITHOUT_TEXT, ())) if self.pages else []
 
     @property
     def identity(self) -> str:

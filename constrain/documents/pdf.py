@@ -9,7 +9,7 @@ from statistics import median
 from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from constrain.documents.document import Document, Page
+from constrain.documents.document import PAGES_WITHOUT_TEXT, Document, Page
 from constrain.documents.optional import optional
 from constrain.documents.pdf_fields import fields_of
 from constrain.errors import DocumentError
@@ -88,7 +88,7 @@ def _document(pdf: PdfDocument, source: str) -> Document:
     if unread and not any(texts):
         raise DocumentError(source, "it has no text, only images, as a scan: run OCR over it first, such as ocrmypdf")
     named = {"title": pdf.get_metadata_value("Title"), "author": pdf.get_metadata_value("Author")}
-    metadata = {name: value for name, value in (named | {"pages_without_text": unread}).items() if value}
+    metadata = {name: value for name, value in (named | {PAGES_WITHOUT_TEXT: unread}).items() if value}
     return Document(PAGE_BREAK.join(texts), source, metadata, tuple(pages))
 
 

@@ -32,9 +32,9 @@ def record_line(key: str, extraction: Extraction[Any], record: Any, part: Mappin
             the spans of the record are in the text of the part.
 
     Returns:
-        ``key``, ``source``, ``part``, ``record``, ``spans``, ``occurrences``, ``confidence``, ``conflicts``, ``usage``
-        and ``finish_reason``. The names in the middle are JSON pointers into the record. What is empty is left out, but
-        for the source and the record.
+        ``key``, ``source``, ``part``, ``record``, ``spans``, ``occurrences``, ``confidence``, ``conflicts``,
+        ``pages_without_text``, ``usage`` and ``finish_reason``. The names of members in the middle are JSON pointers
+        into the record. What is empty is left out, but for the source and the record.
     """
     members = {
         "part": dict(part),
@@ -43,6 +43,7 @@ def record_line(key: str, extraction: Extraction[Any], record: Any, part: Mappin
         "occurrences": dict(extraction.occurrences),
         "confidence": {pointer: _confidence(each) for pointer, each in extraction.confidence.items()},
         "conflicts": dict(extraction.conflicts),
+        "pages_without_text": [] if part else extraction.document.pages_without_text,
         "usage": asdict(extraction.usage),
         "finish_reason": extraction.finish_reason,
     }

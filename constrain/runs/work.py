@@ -50,6 +50,9 @@ def read_works(settings: str, inputs: Iterable[Input], each: PartKind | None = N
             yield _failed(settings, name, error)
             continue
         divided = [_work(settings, part, {each: part.number}) for part in parts(document, each)] if each else []
+        if each == "page" and divided:
+            divided += [_without_text(settings, document, number) for number in document.pages_without_text]
+            divided.sort(key=lambda work: work.part["page"])
         yield from divided or [_work(settings, document, {})]
 
 
@@ -59,6 +62,12 @@ def _work(settings: str, document: Document, part: dict[str, Any]) -> Work:
     key = work_key(settings, document.source, part, document.identity)
     empty = ExtractionError("the document is empty") if document.is_empty else None
     return Work(key, document.source, empty or document, part)
+
+
+def _without_text(settings: str, document: Document, page: int) -> Work:
+    part = {"page": page}
+    error = ExtractionError("the page has no text, only images, as a scan: run OCR over it first, such as ocrmypdf")
+    return Work(work_key(settings, document.source, part, document.identity), document.source, error, part)
 
 
 def _failed(settings: str, source: str | None, error: Exception) -> Work:

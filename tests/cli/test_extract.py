@@ -18,6 +18,8 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 from file_sizes import largest_file
+from fpdf import FPDF
+from PIL import Image
 
 from constrain.cli import cli
 from constrain.cli.counted import counted
@@ -423,6 +425,20 @@ def test_a_table_that_is_read_as_one_document_is_warned_of(folder: Path, tiny_di
     assert result.stderr.count("warning") == 1
     assert "warning: letters.csv is one document; with --column NAME, each of its rows is one" in result.stderr
     assert "warning" not in run(tiny_dir, "--schema", "schema.json", "letters.csv", "--column", "text").stderr
+
+
+def test_scanned_pages_are_warned_of(folder: Path, tiny_dir: Path) -> None:
+    pdf = FPDF()
+    pdf.set_font("helvetica")
+    for number in range(3):
+        pdf.add_page()
+        if number == 1:
+            pdf.cell(text="Dear Ada")
+        else:
+            pdf.image(Image.new("RGB", (8, 8)), 10, 10)
+    pdf.output(str(folder / "scan.pdf"))
+    result = run(tiny_dir, "--schema", "schema.json", "scan.pdf")
+    assert "warning: scan.pdf has 2 pages without text, only images: 1, 3" in result.stderr and result.exit_code == 0
 
 
 def test_the_rows_of_a_table(folder: Path, tiny_dir: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from pydantic import BaseModel, field_validator
 from stub_extraction import SETTINGS, Result, documents, extract, run
 
-from constrain.documents import Document, Source
+from constrain.documents import Document, Page, Source
 from constrain.errors import ArgumentError, DocumentError, RunError
 from constrain.extract.target import Target
 from constrain.runs import Journal, Progress, Stream, sample
@@ -331,6 +331,19 @@ def test_each_part_has_a_line(path: Path) -> None:
         ("b.txt", {"paragraph": 1, "span": [0, 5]}, "other"),
     ]
     assert extracted(path, [Document(text, "a.txt")], each="paragraph").present == 2
+
+
+def test_scanned_pages_are_told(path: Path) -> None:
+    pages = (Page(1, 0, 5), Page(2, 7, 7), Page(3, 9, 14))
+    document = Document("first\n\n\n\nthird", "a.pdf", {"pages_without_text": [2]}, pages)
+    extracted(path, [document])
+    assert read(path)[0]["pages_without_text"] == [2]
+    progress = extracted(path, [document], each="page")
+    assert (progress.records, progress.failures) == (2, 1)
+    first, second, third = read(path)[1:]
+    assert [line["part"]["page"] for line in (first, second, third)] == [1, 2, 3]
+    assert second["error"]["message"].startswith("the page has no text, only images") and "record" in third
+    assert "pages_without_text" not in first
 
 
 def test_a_document_without_parts_is_a_failure(path: Path) -> None:
