@@ -26,6 +26,8 @@ _COPIES = {
     f"{_W}pPr",
     f"{_W}rPr",
 }
+#: Values of settings that are on.
+_ON = {"1", "true", "on"}
 #: Content controls, and the like, that may stand around rows and cells.
 _WRAPPERS = {f"{_W}{name}" for name in ("sdt", "sdtContent", "customXml", "ins", "moveTo")}
 
@@ -111,7 +113,27 @@ def _characters(element: Any) -> Iterator[str]:
             yield child.text or ""
         elif child.tag in _CHARACTERS:
             yield _CHARACTERS[child.tag]
+        elif child.tag == f"{_W}fldChar":
+            yield _choice(child)
         elif child.tag not in _COPIES:
             if child.tag == f"{_W}p":  # of a text box
                 yield "\n"
             yield from _characters(child)
+
+
+def _choice(field: Any) -> str:
+    """Return what the field of a form shows that is no text: a box, or one of several options."""
+    box, options = field.find(f".//{_W}checkBox"), field.find(f".//{_W}ddList")
+    if box is not None:
+        return "[x]" if _setting(box, "checked", _setting(box, "default", "0")) in _ON else "[ ]"
+    if options is None:
+        return ""
+    entries = [entry.get(f"{_W}val", "") for entry in options.iterchildren(f"{_W}listEntry")]
+    chosen = _setting(options, "result", _setting(options, "default", "0"))
+    return entries[int(chosen)] if chosen.isdecimal() and int(chosen) < len(entries) else ""
+
+
+def _setting(field: Any, name: str, default: str) -> str:
+    """Return a setting of a field; one without a value is on."""
+    found = field.find(f"{_W}{name}")
+    return default if found is None else found.get(f"{_W}val", "1")

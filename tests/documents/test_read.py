@@ -225,6 +225,25 @@ def test_docx_is_read_within_content_controls_and_formulas() -> None:
     assert read_bytes(saved(word), "a.docx").text == "a | b\nA | b\n\nwhere x=5"
 
 
+def test_choices_in_forms_of_docx_are_read() -> None:
+    field = '<w:r><w:fldChar w:fldCharType="begin"><w:ffData>{}</w:ffData></w:fldChar></w:r><w:r><w:t> {}; </w:t></w:r>'
+    options = '<w:listEntry w:val="low"/><w:listEntry w:val="high"/>'
+    fields = [
+        ("<w:checkBox><w:default w:val='0'/><w:checked/></w:checkBox>", "paid"),
+        ("<w:checkBox><w:default w:val='1'/><w:checked w:val='0'/></w:checkBox>", "sent"),
+        ("<w:checkBox><w:default w:val='true'/></w:checkBox>", "new"),
+        (f"<w:ddList><w:result w:val='1'/>{options}</w:ddList>", "priority"),
+        (f"<w:ddList>{options}</w:ddList>", "risk"),
+        (f"<w:ddList><w:result w:val='7'/>{options}</w:ddList>", "damaged"),
+        ("<w:textInput/>", "text"),
+    ]
+    word = docx.Document()
+    written = "".join(field.format(*each) for each in fields)
+    word.element.body.insert(0, parse_xml(f"<w:p {nsdecls('w')}>{written}</w:p>"))
+    shown = " ".join(read_bytes(saved(word), "a.docx").text.split())
+    assert shown == "[x] paid; [ ] sent; [x] new; high priority; low risk; damaged; text;"
+
+
 def test_headers_that_are_shown_are_read() -> None:
     word = docx.Document()
     section = word.sections[0]
