@@ -268,7 +268,7 @@ class ExLlamaV2DynamicGenerator:
             FilterError: a filter follows another job that has not ended, or is given twice.
             BudgetError: the filters of a job allow no output within its ``max_new_tokens``.
         """
-        with self.runtime.lock:
+        with self.runtime.between_steps():
             if not isinstance(job, list):
                 return self._enqueue(job)
             numbers = []
@@ -304,7 +304,7 @@ class ExLlamaV2DynamicGenerator:
             ``prompt_tokens``, ``cached_pages``, ``cached_tokens`` are counts; ``time_enqueued``, ``time_prefill``,
             ``time_generate`` are seconds; ``accepted_draft_tokens`` and ``rejected_draft_tokens`` count draft tokens.
         """
-        with self.runtime.lock:
+        with self.runtime.between_steps():
             return self._refresh() + self._step()
 
     def _refresh(self) -> list[dict[str, Any]]:
@@ -348,13 +348,13 @@ class ExLlamaV2DynamicGenerator:
 
     def cancel(self, job: ExLlamaV2DynamicJob) -> None:
         """Cancel a job, without a result; no-op if it is not in the generator."""
-        with self.runtime.lock:
+        with self.runtime.between_steps():
             if job.serial_number is not None and self._jobs.remove(job.sequence):
                 self.runtime.cancel(job.sequence)
 
     def clear_queue(self) -> None:
         """Cancel all jobs."""
-        with self.runtime.lock:
+        with self.runtime.between_steps():
             for job in self._jobs:
                 self.cancel(job)
 

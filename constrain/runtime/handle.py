@@ -78,12 +78,15 @@ class Handle:
         self._failure = error
         self._notify()
 
+    def end(self) -> None:
+        """End without a result; called by the runtime for a sequence that is cancelled."""
+        self._cancelled = True
+        self._notify()
+
     def cancel(self) -> None:
         """Cancel the request; iterations end, and :meth:`result` raises."""
         if not self.done:
-            self._cancelled = True
             self._driver.cancel(self.sequence)
-            self._notify()
 
     def result(self, timeout: float | None = None) -> Output:
         """Wait for the request to end, and return its output.

@@ -213,9 +213,10 @@ class Runtime:
             )
 
     def cancel(self, sequence: SequenceState) -> None:
-        """Cancel a sequence without an event; does nothing if it is neither waiting nor running."""
+        """Cancel a sequence without an event, and its handle; no-op if it is neither waiting nor running."""
         with self.between_steps():
-            self._handles.pop(sequence, None)
+            if (handle := self._handles.pop(sequence, None)) is not None:
+                handle.end()
             self._events = [event for event in self._events if event.sequence is not sequence]
             if self.scheduler.remove(sequence):
                 self._release(sequence)
@@ -223,7 +224,7 @@ class Runtime:
 
     @contextmanager
     def between_steps(self) -> Iterator[None]:
-        """Hold the lock, so that no step runs; other work on the model's devices may be done meanwhile."""
+        """Hold the lock, so that no other thread steps; other work on the model's devices may be done meanwhile."""
         try:
             with self.lock:
                 yield
@@ -245,15 +246,16 @@ class Runtime:
         while not done():
             if perf_counter() >= deadline:
                 return False
-            if not self.lock.acquire(blocking=False):
-                with self._progress:
+            with self._progress:  # so that no notification is missed: it follows the release of the lock
+                if not self.lock.acquire(blocking=False):
                     self._progress.wait(_WAIT_INTERVAL)
-                continue
+                    continue
             try:
                 if not done():
                     self._step_or_fail()
             finally:
                 self.lock.release()
+                self._notify()
         return True
 
     def run_in_background(self) -> None:
@@ -294,7 +296,6 @@ class Runtime:
             raise
         finally:
             self.num_steps += 1
-            self._notify()
 
     def step(self) -> list[Event]:
         """Start sequences that fit, prefill chunks of prompts, and decode one or more tokens of each sequence.

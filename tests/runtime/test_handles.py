@@ -66,7 +66,7 @@ def test_tokens_are_copied_once_when_updates_are_joined(make: Make, monkeypatch:
 
     monkeypatch.setattr("constrain.runtime.handle.joined", watched)
     runtime, count = make(), 1000
-    handle = Handle(runtime.add(asked(1)), runtime)
+    handle = runtime.submit(asked(1))
     for number in range(count):
         handle.push(Update(Piece(str(number % 10), [SampledToken(number, 1.0)])))
     assert copied == list(range(count // 16 * 16))
@@ -144,6 +144,16 @@ def test_a_request_cancelled_in_the_queue(make: Make) -> None:
     runtime.step()
     second.cancel()
     assert list(second) == [] and first.result().text == texts(make(), 1)[0]
+
+
+def test_a_sequence_that_is_cancelled_ends_its_handle(make: Make) -> None:
+    runtime = make()
+    handle = runtime.submit(asked(400))
+    runtime.step()
+    runtime.cancel(handle.sequence)
+    assert handle.done and len(list(handle)) == 1
+    with pytest.raises(GenerationError, match="cancelled"):
+        handle.result()
 
 
 def test_a_timeout_leaves_the_request_running(make: Make) -> None:
