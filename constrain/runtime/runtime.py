@@ -11,7 +11,6 @@ import logging
 import math
 import os
 import threading
-from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
@@ -31,7 +30,7 @@ from constrain.runtime.limits import check_request, check_room
 from constrain.runtime.live_filters import LiveFilters
 from constrain.runtime.mask_batch import native_workers
 from constrain.runtime.model_runner import ModelRunner
-from constrain.runtime.page_allocator import PAGED_PAGE_SIZE, PageAllocator
+from constrain.runtime.page_allocator import PAGED_PAGE_SIZE, PageAllocator, chain_key
 from constrain.runtime.prefill import Prefill
 from constrain.runtime.request import Request
 from constrain.runtime.sampler.batch_sampler import BatchSampler
@@ -48,8 +47,6 @@ _END_TIMEOUT = 10
 _runtimes: WeakSet[Runtime] = WeakSet()
 _log = logging.getLogger(__name__)
 
-#: Maximum length of a digest key.
-_MAX_ROOT_BYTES = 64
 #: Default number of prompt tokens of a forward pass on a CPU, where a pass takes seconds.
 _CPU_CHUNK = 512
 #: Seconds between checks of a thread that waits while another steps.
@@ -131,10 +128,11 @@ class Runtime:
         self.decode_loop = DecodeLoop(self.runner, self.scheduler, self.speculation, sampler, workers)
         self._prefill = Prefill(self.runner, max_chunk_size or default_chunk_size(self.runner))
         self._particles = Particles(self.allocator)
-        self.num_steps = self._num_added = 0
+        self.num_steps = 0
+        self._serials = count()
         self._stepped_in: int | None = None  # id of a process
         self._lora_numbers: WeakKeyDictionary[ExLlamaV2Lora, int] = WeakKeyDictionary()
-        self._counter = count(1)
+        self._next_lora = count(1)
         self._handles: dict[SequenceState, Handle] = {}
         self._events: list[Event] = []  # of steps that were not taken by `step`
         self._filters = LiveFilters()
@@ -184,8 +182,7 @@ class Runtime:
         images = [prompt_images(traits, ids[0].tolist(), embeddings) for ids in request.prompt if embeddings]
         with self.between_steps(), torch.inference_mode(False):
             width = self.model.config.padded_vocab_size
-            sequence = SequenceState(request, limit, self.tokenizer, width, self._num_added)
-            self._num_added += 1
+            sequence = SequenceState(request, limit, self.tokenizer, width, next(self._serials))
             for row, found in zip(sequence.rows, images, strict=False):
                 row.images = found
             for row, table in zip(sequence.rows, block_tables, strict=False):
@@ -350,10 +347,10 @@ class Runtime:
         if self.scheduler.num_rows + request.num_rows > self.max_batch_size:
             return False
         if not sequence.is_running:
-            for number, row in enumerate(rows):
+            for row in rows:
                 root = self._prefix_root(request.loras, row.images.shift)
                 if not row.start(self.allocator, sequence.max_new_tokens, root, request.particles):
-                    for other in rows[:number]:
+                    for other in rows:
                         other.stop()
                     return False
         sequence.mark("started")
@@ -361,9 +358,10 @@ class Runtime:
 
     def _prefix_root(self, loras: Sequence[ExLlamaV2Lora], shift: int) -> bytes:
         """Return the root of page keys, which separates prefixes of different adapters, or with raised positions."""
-        numbers = [self._lora_numbers.setdefault(lora, next(self._counter)) for lora in loras]
+        numbers = [self._lora_numbers.setdefault(lora, next(self._next_lora)) for lora in loras]
         # Numbers of adapters are positive.
-        return array("q", [-shift, *numbers] if shift else numbers).tobytes()[:_MAX_ROOT_BYTES]
+        marks = [-shift, *numbers] if shift else numbers
+        return chain_key(b"", marks) if marks else b""
 
     def _release(self, sequence: SequenceState) -> None:
         self._particles.drop(sequence)

@@ -67,3 +67,11 @@ def test_prefixes_of_other_adapters_are_not_reused(make: Make, loras: list[ExLla
         handle = runtime.submit(asked(each, 0))
         handle.result()
         assert handle.sequence.rows[0].cached_tokens == cached
+
+
+def test_all_of_many_adapters_count_for_the_prefix_cache(make: Make, loras: list[ExLlamaV2Lora]) -> None:
+    runtime, (first, second) = make(), loras
+    for last, cached in ((first, 0), (second, 0), (second, 299)):
+        handle = runtime.submit(asked((first,) * 8 + (last,), 0))
+        handle.result()
+        assert handle.sequence.rows[0].cached_tokens == cached
