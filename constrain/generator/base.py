@@ -204,9 +204,7 @@ class ExLlamaV2BaseGenerator:
         try:
             for request in requests:
                 sequences.append(runtime.add(request, [self.row_pages(next(rows)) for _ in request.prompt]))
-            while any(sequence.finish is None for sequence in sequences):
-                if self._aborted():
-                    break
+            while any(sequence.is_running for sequence in sequences) and not self._aborted():
                 for event in runtime.step():
                     finish = event.update.finish if event.update is not None else None
                     if finish is not None and finish.error is not None:
