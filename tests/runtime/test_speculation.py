@@ -169,10 +169,7 @@ def test_nothing_is_drafted_any_more_after_drafts_fail() -> None:
     drafted = []
     for _ in range(300):
         drafted.append(not acceptance.is_paused)
-        if acceptance.is_paused:
-            acceptance.advance(1)
-        else:
-            acceptance.observe(0, 4)
+        acceptance.observe(0, 0 if acceptance.is_paused else 4)
     assert drafted[0] and not all(drafted[:5])
     assert sum(drafted[:60]) > sum(drafted[-60:]) and 0 < sum(drafted[-130:]) <= 2
 
@@ -183,7 +180,7 @@ def test_drafting_goes_on_once_drafts_are_right_again() -> None:
         acceptance.observe(0, 4)
     assert acceptance.limit(4) == 1
     while acceptance.is_paused:
-        acceptance.advance(1)
+        acceptance.observe(0, 0)
     acceptance.observe(1, 1)
     acceptance.observe(1, 1)
     assert not acceptance.is_paused and acceptance.limit(4) == 4

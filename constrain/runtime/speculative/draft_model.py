@@ -53,10 +53,7 @@ class DraftModel(Proposer):
         return self.runner.paged_tensors()
 
     def observe(self, sequence: SequenceState, accepted: int, proposed: int) -> None:
-        if proposed:
-            self._of(sequence).observe(accepted, proposed)
-        else:
-            self._of(sequence).advance(1)
+        self._of(sequence).observe(accepted, proposed)
 
     def propose(self, sequences: Sequence[SequenceState], limits: Sequence[int]) -> list[list[int]]:
         """Return the most likely tokens of consecutive forward passes; the host waits only for the last."""

@@ -32,16 +32,15 @@ class Acceptance:
         """Whether drafting is paused for the next token."""
         return self._paused > 0
 
-    def advance(self, tokens: int) -> None:
-        """Count tokens that were sampled without a proposal."""
-        self._paused = max(0, self._paused - tokens)
-
     def limit(self, most: int) -> int:
         """Return the number of tokens to propose, ``most`` or, while few are accepted, one."""
         return most if self.rate >= MIN_ACCEPTANCE else 1
 
     def observe(self, accepted: int, proposed: int) -> None:
-        """Update with the outcome of a verification."""
+        """Update with the outcome of a verification; both are zero for a token without proposals."""
+        if not proposed:
+            self._paused = max(0, self._paused - 1)
+            return
         self.rate += SMOOTHING * (accepted / proposed - self.rate)
         if accepted:
             self._pause = _FIRST_PAUSE
