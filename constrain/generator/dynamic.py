@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import repeat
 from operator import attrgetter
@@ -15,12 +15,11 @@ from constrain.generator.arguments import event_of, names_of, warn_of_misspelt
 from constrain.generator.base import check_loaded, check_parts
 from constrain.generator.dynamic_options import Prompt, own_options
 from constrain.generator.job import ExLlamaV2DynamicJob
-from constrain.generator.live_jobs import LiveJobs
 from constrain.generator.prompt import embeddings_of
 from constrain.generator.results import of_each
 from constrain.generator.settings import Settings
 from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2Lora, ExLlamaV2MMEmbedding
-from constrain.runtime import Runtime
+from constrain.runtime import Runtime, SequenceState
 from constrain.runtime.page_allocator import PAGED_PAGE_SIZE
 from constrain.runtime.speculative.draft_model import DraftModel
 from constrain.runtime.speculative.ngram import NgramProposer
@@ -120,7 +119,8 @@ class ExLlamaV2DynamicGenerator:
         self.num_draft_tokens = num_draft_tokens if draft_model is not None or use_ngram_draft else 0
         self.current_loras: list[ExLlamaV2Lora] | None = None
         self._check_limits(max_q_size, use_ngram_draft, paged)
-        self._time_limit, self._jobs = filter_time_limit, LiveJobs()
+        self._time_limit = filter_time_limit
+        self._jobs: dict[SequenceState, ExLlamaV2DynamicJob] = {}  # those that have not ended
         self._generating = threading.RLock()
         self.runtime = Runtime(
             model,
@@ -172,12 +172,16 @@ class ExLlamaV2DynamicGenerator:
     @property
     def pending_jobs(self) -> list[ExLlamaV2DynamicJob]:
         """Waiting jobs."""
-        return self._jobs.of(self.runtime.scheduler.waiting)
+        return self._jobs_of(self.runtime.scheduler.waiting)
 
     @property
     def active_jobs(self) -> list[ExLlamaV2DynamicJob]:
         """Running jobs."""
-        return self._jobs.of(self.runtime.scheduler.running)
+        return self._jobs_of(self.runtime.scheduler.running)
+
+    def _jobs_of(self, sequences: Iterable[SequenceState]) -> list[ExLlamaV2DynamicJob]:
+        """Return the jobs of sequences; the runtime may have others, of requests that were submitted to it."""
+        return [job for each in sequences if (job := self._jobs.get(each)) is not None]
 
     def warmup(self) -> None:
         """Generate a few tokens, so that the first job pays no initialisation cost; then clear the KV cache."""
@@ -320,7 +324,7 @@ class ExLlamaV2DynamicGenerator:
 
     def _step(self) -> list[dict[str, Any]]:
         results: list[dict[str, Any]] = []
-        events = self._jobs.events(self.runtime.step())
+        events = [(self._jobs[each.sequence], each) for each in self.runtime.step() if each.sequence in self._jobs]
         released = [event.update.released for _, event in events if event.update is not None]
         ids = of_each(released, attrgetter("id"))
         probs = of_each(released, attrgetter("prob")) if any(job.return_probs for job, _ in events) else repeat(None)
@@ -329,7 +333,7 @@ class ExLlamaV2DynamicGenerator:
                 values = next(ids), next(probs)
                 results.append(job.report(event.update, *values, self.tokenizer, self.num_draft_tokens > 0))
                 if event.update.finish is not None:
-                    self._jobs.remove(event.sequence)
+                    del self._jobs[event.sequence]
             elif event.progress is not None:
                 done, total = event.progress
                 results.append(job.result("prefill", curr_progress=done, max_progress=total))
@@ -340,7 +344,7 @@ class ExLlamaV2DynamicGenerator:
     @property
     def unfinished_jobs(self) -> list[ExLlamaV2DynamicJob]:
         """Waiting and running jobs."""
-        return [*self._jobs]
+        return [*self._jobs.values()]
 
     def num_remaining_jobs(self) -> int:
         """Return the number of waiting and running jobs."""
@@ -349,13 +353,13 @@ class ExLlamaV2DynamicGenerator:
     def cancel(self, job: ExLlamaV2DynamicJob) -> None:
         """Cancel a job, without a result; no-op if it is not in the generator."""
         with self.runtime.between_steps():
-            if job.serial_number is not None and self._jobs.remove(job.sequence):
+            if job.serial_number is not None and self._jobs.pop(job.sequence, None) is not None:
                 self.runtime.cancel(job.sequence)
 
     def clear_queue(self) -> None:
         """Cancel all jobs."""
         with self.runtime.between_steps():
-            for job in self._jobs:
+            for job in self.unfinished_jobs:
                 self.cancel(job)
 
     def set_loras(self, loras: ExLlamaV2Lora | list[ExLlamaV2Lora] | None) -> None:
@@ -408,7 +412,7 @@ class ExLlamaV2DynamicGenerator:
         check_loaded(self.model, self.draft_model)
         request = job.request(self.tokenizer, self.padded_vocab_size, self.current_loras or (), self._time_limit)
         sequence = self.runtime.add(request)
-        self._jobs.add(sequence, job)
+        self._jobs[sequence] = job
         job.attach(sequence)
         return sequence.serial
 
