@@ -604,6 +604,17 @@ def test_long_completions_are_measured_in_time(schema: Any, text: bytes, byte_vo
     assert matcher.min_tokens() == len(matcher.completion()) + 1 > 1000
 
 
+def test_a_key_that_begins_like_a_name_is_no_new_one_after_any_new(byte_vocab: Vocabulary) -> None:
+    keys = {"properties": {"b": {"type": "array"}}, "patternProperties": {"b$": True}, "additionalProperties": False}
+    schema = {"type": "object", **keys, "minProperties": 2, "not": {"patternProperties": {"b$": {"const": []}}}}
+    matcher = compile_json_schema(schema, byte_vocab).matcher()
+    left = []
+    for byte in b'{"+cb":0,"b":[]}':
+        assert matcher.accept_bytes(bytes([byte]))
+        left.append(matcher.min_tokens())
+    assert left == [15, 14, 13, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1]
+
+
 AMBIGUOUS = r"""
 ?start: T r~1..2
 ?r: [ | /./ | /b*a/] | /[^a]/ start~2 | (r~1..2 /[^a]/) /\\(|\\)/ T

@@ -49,6 +49,24 @@ std::vector<ObjectCost::OtherKey> ObjectCost::other_keys(const Members& members,
   return out;
 }
 
+/// The shortest of the wanted keys that begin like a name. Where some key stands for any new one, guards refuse others.
+std::vector<ObjectCost::OtherKey> ObjectCost::wanted_key(const Members& members, const std::string& typed,
+                                                         uint32_t others, State at) {
+  std::vector<OtherKey> found;
+  Automaton& keys = shape_.spec.others[others].keys->automaton();
+  for (auto key = std::ranges::lower_bound(shape_.wanted_keys, typed);
+       key != shape_.wanted_keys.end() && key->starts_with(typed); ++key) {
+    const std::string_view rest = std::string_view(*key).substr(typed.size());
+    State end = at;
+    for (size_t i = 0; i < rest.size() && end != kDead; ++i) end = keys.row(end)[static_cast<uint8_t>(rest[i])];
+    const bool planned = std::ranges::find(members.planned, *key) != members.planned.end();
+    if (end == kDead || !keys.accepting(end) || planned || ObjectState::is_used(members.used, *key)) continue;
+    found.push_back({escaped_length(rest) + 2, *key});
+  }
+  std::ranges::sort(found);
+  return found;
+}
+
 void ObjectCost::plan_duties(uint32_t open, const Members& members, const std::vector<uint64_t>& needed,
                              const Lengths& lengths, const Plan& so_far, uint64_t& best) {
   if (so_far.cost >= best) return;
@@ -210,7 +228,9 @@ uint64_t ObjectCost::measure_key(const Members& members, uint32_t id, const Leng
       const uint32_t others = shape_.possible_others[one];
       std::vector<State> states(shape_.spec.others.size(), kDead);
       states[others] = shape_.keys->class_state(content, one);
-      const auto keys = other_keys(members, typed, states, 1, 0, lengths);
+      const bool known = typed.empty() || key.low == key.high || !ObjectState::used_any_new(members.used);
+      const auto keys = known ? other_keys(members, typed, states, 1, 0, lengths)
+                              : wanted_key(members, typed, others, states[others]);
       if (keys.empty()) continue;
       Members after = state_.with_other(members);
       after.planned.push_back(keys.front().key);

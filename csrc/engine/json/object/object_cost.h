@@ -66,6 +66,7 @@ class ObjectCost {
 
   std::vector<OtherKey> other_keys(const Members& members, const std::string& typed, const std::vector<State>& at,
                                    size_t count, uint32_t duties, const Lengths& lengths);
+  std::vector<OtherKey> wanted_key(const Members& members, const std::string& typed, uint32_t others, State at);
   uint64_t measure_key(const Members& members, uint32_t id, const Lengths& lengths);
   uint64_t rest_length(const Members& members, const Lengths& lengths);
   uint64_t end_length(const Members& members, const Lengths& lengths);

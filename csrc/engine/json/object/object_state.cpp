@@ -365,6 +365,11 @@ bool ObjectState::is_used(Reg used, std::string_view key) {
   return false;
 }
 
+bool ObjectState::used_any_new(Reg used) {
+  while (used && !KeyText::is_any_new(UsedKeys::text(used))) used = UsedKeys::rest(used);
+  return used != 0;
+}
+
 bool ObjectState::may_be_any_new(std::span<const uint64_t> resolved, const KeySpelling& spelling) const {
   const auto nameless = [&](State content) {
     return shape_.keys->state(content).low == shape_.keys->state(content).high;

@@ -120,6 +120,8 @@ class ObjectState {
   /// True if some endless class of keys continues the key.
   bool is_endless(std::span<const uint64_t> resolved, const KeySpelling& spelling) const;
   bool name_viable(std::span<const uint64_t> resolved, State content) const;
+  /// True if some used key stands for any new one.
+  static bool used_any_new(Reg used);
   /// True if such a key may be reached from the one under way whatever is typed, apart from used and wanted keys.
   bool may_be_any_new(std::span<const uint64_t> resolved, const KeySpelling& spelling) const;
   /// True if only the length of the key under way matters for how the object ends: it is neither a name, nor used, nor
