@@ -113,6 +113,8 @@ def test_instances(schema: Any, yes: list[Any], no: list[Any], verify: Verify, j
         distinct(prefixItems=[one_of(1, 2), one_of(1, 2), one_of(2, 1)], minItems=3),
         {"uniqueItems": True, "const": [1, 1]},
         closed(["x"], x=distinct(BOOLEAN, minItems=3)),
+        {"type": "array", "items": distinct(BOOLEAN, minItems=3), "contains": True},
+        {"type": "array", "prefixItems": [distinct(BOOLEAN, minItems=3)], "contains": {"type": "null"}},
     ],
     ids=lambda schema: str(schema)[:70],
 )

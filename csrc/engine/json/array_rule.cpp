@@ -21,6 +21,7 @@ void ArrayRule::prepare(const ParseTable& grammar, const Lengths& lengths) {
   }
   if (distinct_) distinct_->prepare(grammar, lengths);
   plan_ = std::make_unique<ItemPlan>(spec_, lengths, 1 + line_length());
+  planned_for_ = &lengths;
   if (!plan_->possible(0, unpack(0).tallies, 1)) max_ = 0;
 }
 
@@ -221,8 +222,8 @@ uint64_t ArrayRule::max_needed(const Tallied& at, uint64_t more) const {
 
 uint64_t ArrayRule::further_items(const Tallied& at, uint64_t more, const Lengths& lengths) const {
   const auto planned = [&](const ItemPlan& plan) { return plan.length(at.count, at.tallies, more); };
-  // While lengths are being computed, each question needs a plan of its own.
-  if (!distinct_) return plan_ ? planned(*plan_) : planned({spec_, lengths, 1 + line_length()});
+  // While lengths are being computed, for the first time or once more, each question needs a plan of its own.
+  if (!distinct_) return &lengths == planned_for_ ? planned(*plan_) : planned({spec_, lengths, 1 + line_length()});
   const uint64_t needed = max_needed(at, more);
   if (distinct_->alike()) {
     return add_lengths(distinct_->length_with(at.items, needed, lengths), needed * (1 + line_length()));

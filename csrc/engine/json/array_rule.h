@@ -105,6 +105,7 @@ class ArrayRule final : public Rule, private MaskHints, private CompletionHints 
   WhitespaceRun whitespace_;
   uint64_t max_ = kInfinite;  // `spec_.max`, or fewer if items have no values
   std::unique_ptr<ItemPlan> plan_;
+  const Lengths* planned_for_ = nullptr;  // the lengths of `plan_`
   std::unique_ptr<DistinctItems> distinct_;
 };
 
