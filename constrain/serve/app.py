@@ -116,7 +116,7 @@ class _Endpoints:
             earlier: Sequence[Message] = ()
             if continued is not None:
                 earlier = self._stored.find(continued, "/previous_response_id", 400).messages
-            conversation.extend(conversation_of(asked, earlier, images))
+            conversation.extend(conversation_of(asked, earlier, images, self._stored))
             return [responses_work(asked, model, conversation)]
 
         def keep(response: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ import hmac
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
+from functools import partial
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -14,10 +15,14 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from constrain.serve.deadline import on_thread
 from constrain.serve.errors import APIError, as_api_error, invalid
 from constrain.serve.jobs import Server
 
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+#: Most bytes of a body that are checked between other events of the server: no more than a few milliseconds' work.
+_MAX_AT_ONCE = 1 << 16
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
@@ -86,10 +91,16 @@ async def read_body(request: Request, kind: type[M], limit: int) -> M:
                 raise APIError(f"the body has more than {limit} bytes", status=413, code="body_too_large")
     except ClientDisconnect as error:
         raise _client_gone() from error
+    if len(body) <= _MAX_AT_ONCE:
+        return _parsed(kind, bytes(body))
+    return await on_thread(partial(_parsed, kind, bytes(body)))
+
+
+def _parsed(kind: type[M], body: bytes) -> M:
     try:
-        return kind.model_validate_json(bytes(body))
+        return kind.model_validate_json(body)
     except ValidationError as error:
-        raise _refused(error, bytes(body)) from error
+        raise _refused(error, body) from error
 
 
 def _check_media_type(request: Request) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
@@ -37,6 +37,7 @@ class StoredResponses:
         """``max_characters``: most characters of all conversations together; 0: none is stored."""
         self._left = self.max_characters = max_characters
         self._by_id: OrderedDict[str, StoredResponse] = OrderedDict()
+        self._items: dict[str, Mapping[str, Any]] = {}
         self._lock = Lock()
 
     def put(self, resource: dict[str, Any], messages: Sequence[Message]) -> None:
@@ -46,10 +47,11 @@ class StoredResponses:
             return
         with self._lock:
             self._by_id[resource["id"]] = StoredResponse(resource, tuple(messages), size)
+            self._items |= _items(resource)
             self._left -= size
             while self._left < 0:
                 _, oldest = self._by_id.popitem(last=False)
-                self._left += oldest.size
+                self._forget(oldest)
 
     def find(self, id: str, param: str | None = None, status: int = 404) -> StoredResponse:
         """Return a response.
@@ -60,7 +62,19 @@ class StoredResponses:
         with self._lock:
             found = self._by_id.get(id)
         if found is None:
-            raise _unknown(id, param, status)
+            raise _unknown("response", id, param, status)
+        return found
+
+    def find_item(self, id: str, param: str) -> Mapping[str, Any]:
+        """Return an item of the output of a response.
+
+        Raises:
+            APIError: there is none with this id; with ``param``.
+        """
+        with self._lock:
+            found = self._items.get(id)
+        if found is None:
+            raise _unknown("item", id, param, 400)
         return found
 
     def delete(self, id: str) -> None:
@@ -71,12 +85,22 @@ class StoredResponses:
         """
         with self._lock:
             found = self._by_id.pop(id, None)
-            self._left += found.size if found else 0
+            if found is not None:
+                self._forget(found)
         if found is None:
-            raise _unknown(id, None, 404)
+            raise _unknown("response", id, None, 404)
+
+    def _forget(self, response: StoredResponse) -> None:
+        self._left += response.size
+        for id in _items(response.resource):
+            self._items.pop(id, None)
 
 
-def _unknown(id: str, param: str | None, status: int) -> APIError:
-    message = f"there is no response {id!r}: this server does not store it, or has forgotten it"
+def _items(resource: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    return {item["id"]: item for item in resource.get("output", ())}
+
+
+def _unknown(what: str, id: str, param: str | None, status: int) -> APIError:
+    message = f"there is no {what} {id!r}: this server does not store it, or has forgotten it"
     place = f"{param}: " if param else ""
-    return APIError(f"{place}{message}", status=status, param=param, code="response_not_found")
+    return APIError(f"{place}{message}", status=status, param=param, code=f"{what}_not_found")

@@ -216,13 +216,37 @@ def test_files_of_chats_are_read(client: httpx.Client) -> None:
     assert json.loads(answer.json()["choices"][0]["message"]["content"]) == {"name": "Ada"}
 
 
+def test_items_of_stored_responses_can_be_referred_to(client: httpx.Client) -> None:
+    def ask(input: list[dict[str, Any]], **fields: Any) -> httpx.Response:
+        return client.post("/v1/responses", json={"model": "constrain", "input": input, "regex": "Ada|Bob", **fields})
+
+    user = {"role": "user", "content": "Who is it?"}
+    first = ask([user]).json()
+    [item] = first["output"]
+    reference = {"type": "item_reference", "id": item["id"]}
+    asked = [user, reference, {"role": "user", "content": "And then?"}]
+    by_reference, by_value = ask(asked).json(), ask([user, item, asked[2]]).json()
+    assert by_reference["usage"]["input_tokens"] == by_value["usage"]["input_tokens"] > first["usage"]["input_tokens"]
+    call = ask([user], regex=None, tools=[WEATHER], tool_choice="required", max_output_tokens=100).json()["output"][0]
+    answer = {"type": "function_call_output", "call_id": call["call_id"], "output": "sunny"}
+    assert ask([user, {"type": "item_reference", "id": call["id"]}, answer]).status_code == 200
+    client.delete(f"/v1/responses/{first['id']}")
+    for input in (asked, [user, {"type": "item_reference", "id": "msg_1"}]):
+        refused = ask(input)
+        error = refused.json()["error"]
+        assert (refused.status_code, error["param"], error["code"]) == (400, "/input/1/id", "item_not_found")
+
+
 def test_the_oldest_responses_are_forgotten() -> None:
     stored = StoredResponses(4000)
     for number in range(20):
-        stored.put({"id": str(number)}, [Message(role="user", content="a" * 900)])
-    assert stored.find("19").messages[0].content == "a" * 900
-    assert stored.find("16")
+        item = {"id": f"msg_{number}", "type": "message"}
+        stored.put({"id": str(number), "output": [item]}, [Message(role="user", content="a" * 800)])
+    assert stored.find("19").messages[0].content == "a" * 800
+    assert stored.find("16") and stored.find_item("msg_16", "/input/0/id")["type"] == "message"
     stored.put({"id": "large"}, [Message(role="user", content="a" * 5000)])
     for forgotten in ("15", "large"):
         with pytest.raises(APIError):
             stored.find(forgotten)
+    with pytest.raises(APIError):
+        stored.find_item("msg_15", "/input/0/id")

@@ -129,6 +129,14 @@ def test_a_body_that_is_no_object_has_no_field_at_fault(client: httpx.Client, co
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, None)
 
 
+def test_large_bodies_are_checked_as_small_ones_are(client: httpx.Client) -> None:
+    body = {"model": "constrain", **messages(*[USER] * 5000, {**USER, "contents": "typo"})}
+    answer = client.post("/v1/chat/completions", json=body)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "/messages/5001/contents")
+    answer = client.post("/v1/chat/completions", content=json.dumps(body)[:-1])
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, None)
+
+
 OUTPUT = {"type": "output_text", "text": "Hi", "annotations": [], "logprobs": []}
 TAKEN: list[tuple[str, dict[str, Any]]] = [
     ("chat/completions", messages(CALLED, {"role": "tool", "content": "1", "tool_call_id": "c1"})),

@@ -15,18 +15,22 @@ from constrain.serve.images import ImageReader
 from constrain.serve.models import ServedModel
 from constrain.serve.protocol.chat import CalledFunction, Message, Picture, ToolCall, joined
 from constrain.serve.protocol.responses import (
+    ITEMS,
     AllowedResponseTools,
     CallItem,
     CallOutputItem,
     InputItem,
+    Item,
     ItemFile,
     ItemImage,
     ItemPart,
+    ItemReference,
     ItemText,
     NamedResponseTool,
     ReasoningItem,
     ResponsesRequest,
 )
+from constrain.serve.stored import StoredResponses
 from constrain.serve.tools import Function, ToolChoice
 
 
@@ -72,32 +76,43 @@ def _format(request: ResponsesRequest, model: ServedModel) -> OutputFormat | Non
     return format or given
 
 
-def conversation_of(request: ResponsesRequest, earlier: Sequence[Message], images: ImageReader) -> list[Message]:
+def conversation_of(
+    request: ResponsesRequest, earlier: Sequence[Message], images: ImageReader, stored: StoredResponses
+) -> list[Message]:
     """Return the messages that a request answers, without its instructions.
 
     Args:
         request: the request.
         earlier: messages of the response that it continues.
         images: reads images.
+        stored: has the items that are referred to.
 
     Raises:
-        APIError: a part of a message cannot be read, or a call or its output is malformed.
+        APIError: a part of a message cannot be read, a call or its output is malformed, or an item is not stored.
     """
     if any(message.pictures for message in earlier):
         images.check("/previous_response_id")
     if isinstance(request.input, str):
         return [*earlier, Message(role="user", content=request.input)]
+    items = [_referred(item, pointer("input", number, "id"), stored) for number, item in enumerate(request.input)]
     calls = {call.id for message in earlier for call in message.tool_calls or ()}
-    for number, item in enumerate(request.input):
+    for number, item in enumerate(items):
         if isinstance(item, CallItem):
             check_arguments(item.arguments, pointer("input", number, "arguments"))
             calls.add(item.call_id)
         elif isinstance(item, CallOutputItem):
             check_answer(item.call_id, calls, pointer("input", number, "call_id"))
-    return [*earlier, *messages_of(request.input, "/input", images)]
+    return [*earlier, *messages_of(items, "/input", images)]
 
 
-def messages_of(items: Sequence[InputItem], at: str, images: ImageReader) -> list[Message]:
+def _referred(item: InputItem, at: str, stored: StoredResponses) -> Item:
+    """Return the item that a reference stands for; any other as it is."""
+    if not isinstance(item, ItemReference):
+        return item
+    return ITEMS.validate_python([stored.find_item(item.id, at)])[0]
+
+
+def messages_of(items: Sequence[Item], at: str, images: ImageReader) -> list[Message]:
     """Return the messages of some items; ``at`` is the JSON pointer to them.
 
     Raises:
@@ -109,7 +124,7 @@ def messages_of(items: Sequence[InputItem], at: str, images: ImageReader) -> lis
     return messages
 
 
-def _add(messages: list[Message], item: InputItem, at: str, images: ImageReader) -> None:
+def _add(messages: list[Message], item: Item, at: str, images: ImageReader) -> None:
     """Add an item to the conversation; calls and thoughts belong to the message of the assistant that they stand at."""
     if isinstance(item, CallOutputItem):
         output = _content(item.output, f"{at}/output", images)

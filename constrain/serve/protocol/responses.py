@@ -160,16 +160,29 @@ class ReasoningItem(_Item):
     encrypted_content: str | None = None
 
 
-InputItem = Annotated[
+class ItemReference(Strict):
+    """An item of the output of an earlier response."""
+
+    type: Literal["item_reference"]
+    id: str
+
+
+Item = (
     Annotated[MessageItem, Tag(tag("message"))]
     | Annotated[CallItem, Tag(tag("function_call"))]
     | Annotated[CallOutputItem, Tag(tag("function_call_output"))]
-    | Annotated[ReasoningItem, Tag(tag("reasoning"))],
-    by("type", "message", "function_call", "function_call_output", "reasoning", default="message"),
+    | Annotated[ReasoningItem, Tag(tag("reasoning"))]
+)
+
+_KINDS = "message", "function_call", "function_call_output", "reasoning"
+
+InputItem = Annotated[
+    Item | Annotated[ItemReference, Tag(tag("item_reference"))],
+    by("type", *_KINDS, "item_reference", default="message"),
 ]
 
 #: Reads the items of a response as those of a request.
-ITEMS: TypeAdapter[list[InputItem]] = TypeAdapter(list[InputItem])
+ITEMS: TypeAdapter[list[Item]] = TypeAdapter(list[Annotated[Item, by("type", *_KINDS, default="message")]])
 
 
 class ResponsesRequest(ConstraintFields, SamplingFields, AccountFields):
