@@ -1,9 +1,10 @@
 #include "engine/schema/length_language.h"
 
 #include <algorithm>
-#include <map>
+#include <array>
 
 #include "engine/automata/lazy.h"
+#include "engine/base/interner.h"
 #include "engine/grammar/rule.h"
 
 namespace constrain::schema {
@@ -18,12 +19,18 @@ class LengthLanguage final : public LazyAutomaton {
   State start() override { return min_ > max_ ? kDead : intern(0, text_->start()); }
 
   bool accepting(State state) override {
-    return states_[state].first >= min_ && text_->accepting(states_[state].second);
+    const auto [count, text] = counted(state);
+    return count >= min_ && text_->accepting(text);
   }
 
  private:
+  struct Counted {
+    uint64_t count;  ///< scalar values so far
+    State text;
+  };
+
   void fill_row(State state, Transitions& out) override {
-    const auto [count, text] = states_[state];
+    const auto [count, text] = counted(state);
     // Without a maximum, counting beyond the minimum would multiply states.
     const uint64_t more = max_ != kInfinite || count < min_ ? count + 1 : count;
     for_each_range(text_->row(text), [&](uint8_t first, uint8_t last, State to) {
@@ -34,15 +41,17 @@ class LengthLanguage final : public LazyAutomaton {
   }
 
   State intern(uint64_t count, State text) {
-    const auto [it, added] = ids_.try_emplace({count, text}, static_cast<State>(states_.size()));
-    if (added) states_.emplace_back(count, text);
-    return it->second;
+    return states_.intern(std::array{static_cast<uint32_t>(count), static_cast<uint32_t>(count >> 32), text});
+  }
+
+  Counted counted(State state) const {
+    const auto key = states_[state];
+    return {key[0] | uint64_t{key[1]} << 32, key[2]};
   }
 
   uint64_t min_, max_;
   AutomatonPtr text_;
-  std::map<std::pair<uint64_t, State>, State> ids_;
-  std::vector<std::pair<uint64_t, State>> states_;
+  SequenceInterner states_;
 };
 
 }  // namespace
