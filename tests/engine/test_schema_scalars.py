@@ -251,6 +251,13 @@ def test_multiples_are_exact_decimals(verify: Verify) -> None:
     verify({"multipleOf": 1e-8}, [b"0.00000012", b"12.5"], [b"0.000000001"], oracle=False)
 
 
+@pytest.mark.parametrize(
+    "schema", [{"oneOf": [{"type": "integer"}, True]}, {"multipleOf": 1e-18, "not": {"multipleOf": 1}}], ids=str
+)
+def test_fractions_that_doubles_lose_make_no_number_a_fractional_one(schema: Any, verify: Verify) -> None:
+    verify(schema, [b"0.5", b"-52.520008"], [b"1200001231.000000000000051", b"7"], oracle=False)
+
+
 def test_keywords_of_numbers_leave_other_types_alone(verify: Verify) -> None:
     others = NULL + BOOLEANS + STRINGS + ARRAYS + OBJECTS
     verify({"minimum": 5, "exclusiveMaximum": 7, "multipleOf": 2}, [6, *others], [5, 7, 4])

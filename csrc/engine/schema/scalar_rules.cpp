@@ -25,6 +25,8 @@ AutomatonPtr numbers(const NumberCell& cell) {
   NumberRange range = cell.range;
   std::vector<Decimal> divisors = cell.not_multiples_of;
   if (cell.fractional) divisors.push_back(Decimal::parse("1"));
+  constexpr uint32_t kDigitsOfDoubles = 15;
+  if (!range.integer && !divisors.empty()) range.max_digits = kDigitsOfDoubles;
   if (range.integer || !range.multiples_of.empty()) {
     range.not_multiples_of = std::exchange(divisors, {});
   } else if (!divisors.empty()) {

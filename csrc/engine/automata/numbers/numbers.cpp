@@ -42,6 +42,7 @@ class PlainNumber : public PrunedAutomaton {
         max_integer_(range.max_integer_digits),
         max_fraction_(range.integer ? 1 : range.max_fraction_digits),
         max_digits_with_point_(range.integer ? range.max_digits_with_point : UINT32_MAX),
+        max_digits_(range.max_digits),
         sides_{make_side(range, false), make_side(range, true)},
         stepped_(!range.multiples_of.empty() || !range.not_multiples_of.empty()),
         modulus_(Modulus::common(range.multiples_of, range.integer, range.not_multiples_of)) {
@@ -65,6 +66,7 @@ class PlainNumber : public PrunedAutomaton {
     uint32_t phase = kStart;
     uint32_t negative = 0;
     uint32_t digits = 0;  // digits of the current part (integer or fraction)
+    uint32_t before = 0;  // digits before the point, if digits of both parts are limited together
     Order lower = Order::equal, upper = Order::equal;
     uint32_t remainder_high = 0, remainder_low = 0;
   };
@@ -77,13 +79,13 @@ class PlainNumber : public PrunedAutomaton {
   }
 
   State name(const Place& at) {
-    return states_.intern(std::array{at.phase, at.negative, at.digits, static_cast<uint32_t>(at.lower),
+    return states_.intern(std::array{at.phase, at.negative, at.digits, at.before, static_cast<uint32_t>(at.lower),
                                      static_cast<uint32_t>(at.upper), at.remainder_high, at.remainder_low});
   }
 
   Place place(State state) const {
     const auto key = states_[state];
-    return {key[0], key[1], key[2], static_cast<Order>(key[3]), static_cast<Order>(key[4]), key[5], key[6]};
+    return {key[0], key[1], key[2], key[3], static_cast<Order>(key[4]), static_cast<Order>(key[5]), key[6], key[7]};
   }
 
   /// Raises the limits on digits to those that the bounds need.
@@ -93,7 +95,11 @@ class PlainNumber : public PrunedAutomaton {
       if (!side) continue;
       least_integer = std::min(least_integer, side->lower ? side->lower->integer.size() : 1);
       for (const auto* bound : {&side->lower, &side->upper}) {
-        if (*bound && !integer_) max_fraction_ = std::max<uint32_t>(max_fraction_, (*bound)->fraction.size() + 1);
+        if (!*bound || integer_) continue;
+        max_fraction_ = std::max<uint32_t>(max_fraction_, (*bound)->fraction.size() + 1);
+        if (max_digits_) {
+          max_digits_ = std::max<uint32_t>(*max_digits_, (*bound)->integer.size() + (*bound)->fraction.size() + 1);
+        }
       }
     }
     max_integer_ = std::max<uint32_t>(max_integer_, least_integer + 1);
@@ -108,6 +114,9 @@ class PlainNumber : public PrunedAutomaton {
       throw ResourceLimit("number_digits", kMaxWideDigits, "while combining multipleOf with bounds");
     }
     max_integer_ = std::min(max_integer_, kMaxWideDigits - *scale);
+    if (!max_digits_) return;
+    max_digits_ = std::max(*max_digits_, static_cast<uint32_t>(least_integer_) + *scale + 1);
+    if (stepped_) max_integer_ = std::min(max_integer_, *max_digits_ - *scale);
   }
 
   State raw_start() override { return name({}); }
@@ -131,7 +140,9 @@ class PlainNumber : public PrunedAutomaton {
         return at.digits < max_integer_ ? after_integer_digit(at, digit) : kDead;
       case kPoint:
       case kFraction:
-        return at.digits < max_fraction_ ? after_fraction_digit(at, digit) : kDead;
+        return at.digits < max_fraction_ && at.before + at.digits < max_digits_.value_or(UINT32_MAX)
+                   ? after_fraction_digit(at, digit)
+                   : kDead;
       default:
         return kDead;
     }
@@ -163,6 +174,7 @@ class PlainNumber : public PrunedAutomaton {
     const Side& side = *sides_[at.negative];
     if (side.lower) at.lower = side.lower->after_integer(at.lower, at.digits);
     if (side.upper) at.upper = side.upper->after_integer(at.upper, at.digits);
+    at.before = max_digits_ && at.phase == kInteger ? at.digits : 0;
     at.phase = kPoint;
     at.digits = 0;
     return at;
@@ -250,6 +262,7 @@ class PlainNumber : public PrunedAutomaton {
 
   bool integer_;
   uint32_t max_integer_, max_fraction_, max_digits_with_point_;
+  std::optional<uint32_t> max_digits_;
   size_t least_integer_ = 0;                  // integer digits of the least numbers that some side allows
   std::array<std::optional<Side>, 2> sides_;  // conditions for x >= 0 and for x <= 0
   bool stepped_;

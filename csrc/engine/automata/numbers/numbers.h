@@ -38,6 +38,9 @@ struct NumberRange {
   std::vector<Decimal> not_multiples_of;
   uint32_t max_integer_digits = 30, max_fraction_digits = 30,
            max_exponent = 308;  ///< limits on digits, so that models cannot write digits without end
+  /// Digits of a number with a fraction that is no multiple of others, where bounds do not ask for more: doubles keep
+  /// that many, so that no reader takes it for a multiple.
+  std::optional<uint32_t> max_digits;
   /// Only plain decimals, of no more digits than multiples of a number with this many fraction digits may have.
   std::optional<uint32_t> plain_scale;
   bool operator==(const NumberRange&) const = default;
