@@ -1,4 +1,5 @@
 // Tests of the core without Python, under sanitizers: tries, walks through schemas, shared grammars.
+#include <memory>
 #include <random>
 #include <string>
 #include <thread>
@@ -17,20 +18,29 @@ namespace {
 
 using json::Value;
 
-Value text(std::string content) {
-  return {.type = Value::Type::string, .boolean = false, .text = std::move(content), .items = {}, .members = {}};
+/// Copies elements to memory that lives as long as the program.
+template <class T>
+json::List<T> kept(const std::vector<T>& elements) {
+  static Arena memory;
+  return {std::uninitialized_copy_n(elements.data(), elements.size(), memory.allocate<T>(elements.size())) -
+              elements.size(),
+          elements.size()};
 }
-Value number(std::string spelling) {
-  return {.type = Value::Type::number, .boolean = false, .text = std::move(spelling), .items = {}, .members = {}};
+
+Value text(std::string_view content) {
+  return {.type = Value::Type::string, .boolean = false, .text = content, .items = {}, .members = {}};
+}
+Value number(std::string_view spelling) {
+  return {.type = Value::Type::number, .boolean = false, .text = spelling, .items = {}, .members = {}};
 }
 Value flag(bool value) {
   return {.type = Value::Type::boolean, .boolean = value, .text = {}, .items = {}, .members = {}};
 }
-Value list(std::vector<Value> items) {
-  return {.type = Value::Type::array, .boolean = false, .text = {}, .items = std::move(items), .members = {}};
+Value list(const std::vector<Value>& items) {
+  return {.type = Value::Type::array, .boolean = false, .text = {}, .items = kept(items), .members = {}};
 }
-Value object(std::vector<Value::Member> members) {
-  return {.type = Value::Type::object, .boolean = false, .text = {}, .items = {}, .members = std::move(members)};
+Value object(const std::vector<Value::Member>& members) {
+  return {.type = Value::Type::object, .boolean = false, .text = {}, .items = {}, .members = kept(members)};
 }
 Value reference(const char* target) { return object({{"$ref", text(target)}}); }
 
@@ -87,7 +97,7 @@ std::vector<Value> schemas() {
 
 Grammar rules(const Value& schema, const schema::Options& options) {
   Grammar grammar;
-  schema::compile(schema, options, grammar);
+  schema::compile({.memory = {}, .root = schema}, options, grammar);
   return grammar;
 }
 
