@@ -99,7 +99,7 @@ class FilterManager:
                 FilterInfo(name, point.name, origin, version, _own_signature(factory), factory)
                 for name, factory in offered.items()
             ]
-        except Exception as error:  # plugins may raise anything, and must not stop the program
+        except (Exception, SystemExit) as error:  # plugins may raise anything, and must not stop the program
             reason = str(error) if isinstance(error, PluginError) else f"{type(error).__name__}: {error}"
             self.broken.append(BrokenPlugin(point.name, origin, version, reason))
             warnings.warn(f"plugin {point.name!r} of {origin} {version} is skipped: {reason}", stacklevel=2)
