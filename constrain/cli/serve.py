@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -133,7 +134,8 @@ def serve(
     with _listening(host, port) as listener:
         click.echo(f"serving {', '.join(models.by_name)} at http://{host}:{listener.getsockname()[1]}/v1", err=True)
         config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=shutdown_timeout)
-        stopping_server(config, app.state.server).run([listener])
+        with suppress(KeyboardInterrupt):  # which uvicorn raises again once it has stopped
+            stopping_server(config, app.state.server).run([listener])
 
 
 def stopping_server(config: uvicorn.Config, server: Server) -> uvicorn.Server:

@@ -143,7 +143,8 @@ def test_adapters_are_models_with_names_of_their_own(tiny_dir: Path, tmp_path: P
         models.add("other", models.by_name["tiny"].llm, "none")
 
 
-def test_the_command_serves_and_stops() -> None:
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT], ids=lambda stop: stop.name)
+def test_the_command_serves_and_stops(stop: signal.Signals) -> None:
     """A signal to stop lets the running stream end."""
     script = "from constrain.cli import main; import sys; sys.argv[1:] = ['serve', '--port', sys.argv[1]]; main()"
     with socket.create_server(("127.0.0.1", 0)) as found:
@@ -162,7 +163,7 @@ def test_the_command_serves_and_stops() -> None:
             with client.stream("POST", "/v1/completions", json=body) as response:
                 lines = response.iter_lines()
                 next(lines)
-                os.kill(server.pid, signal.SIGTERM)
+                os.kill(server.pid, stop)
                 assert [line for line in lines if line][-1] == "data: [DONE]"
         assert server.wait(60) in (0, -signal.SIGTERM)
     finally:
