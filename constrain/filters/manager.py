@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import traceback
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -100,7 +101,8 @@ class FilterManager:
                 for name, factory in offered.items()
             ]
         except (Exception, SystemExit) as error:  # plugins may raise anything, and must not stop the program
-            reason = str(error) if isinstance(error, PluginError) else f"{type(error).__name__}: {error}"
+            named = isinstance(error, PluginError)
+            reason = str(error) if named else "".join(traceback.format_exception_only(error)).strip()
             self.broken.append(BrokenPlugin(point.name, origin, version, reason))
             warnings.warn(f"plugin {point.name!r} of {origin} {version} is skipped: {reason}", stacklevel=2)
             return

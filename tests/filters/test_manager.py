@@ -74,6 +74,7 @@ def test_a_plugin_offers_filters_by_name(site: Site) -> None:
         ("import no_such_module_anywhere", None, "ModuleNotFoundError: No module named 'no_such_module_anywhere'"),
         ("raise SystemError('at import')", None, "SystemError: at import"),
         ("import sys; sys.exit('wrong version')", None, "SystemExit: wrong version"),
+        ("class E(Exception):\n    __str__ = None\nraise E", None, "E: <exception str() failed>"),
         ("def constrain_filters(): return {}", None, "no function constrain_filters marked with hookimpl"),
         ("x = 1", "bad:missing", "AttributeError"),
         ("x = 1", "bad:x", "no function constrain_filters marked with hookimpl"),
