@@ -119,7 +119,7 @@ class _Walk:
 
 
 def _name(part: EmailMessage) -> str:
-    """Return a name for a file that has none; an empty string for what is shown in place, such as an image."""
+    """Return a name for an attachment without a file name; ``""`` for an inline part, such as an image."""
     if not part.is_attachment() and part.get_content_maintype() != "application":
         return ""
     return f"attachment{guess_extension(part.get_content_type()) or ''}"

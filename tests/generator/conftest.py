@@ -1,4 +1,4 @@
-"""A tokenizer of 60 one-letter tokens for the sampler, which needs no more."""
+"""A tokenizer of 60 one-letter tokens for the sampler, which needs no more, and a dynamic generator."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from typing import Any
 
 import pytest
 import torch
+from dynamic_jobs import Make
+
+from constrain import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Tokenizer
+from constrain.generator import ExLlamaV2DynamicGenerator
 
 SIZE, WIDTH = 60, 64
 PIECES = [*string.ascii_letters, "ab", "abc", ".", "\n", " x", "\u00e9"]
@@ -40,3 +44,18 @@ class LetterTokenizer:
 @pytest.fixture
 def letters() -> Any:
     return LetterTokenizer()
+
+
+@pytest.fixture
+def make(long_model: ExLlamaV2, tiny_tokenizer: ExLlamaV2Tokenizer) -> Make:
+    def make(size: int = 4096, **options: Any) -> ExLlamaV2DynamicGenerator:
+        return ExLlamaV2DynamicGenerator(
+            long_model, ExLlamaV2Cache(long_model, max_seq_len=size), tiny_tokenizer, **options
+        )
+
+    return make
+
+
+@pytest.fixture
+def generator(make: Make) -> ExLlamaV2DynamicGenerator:
+    return make()

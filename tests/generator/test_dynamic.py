@@ -1,96 +1,39 @@
-"""The dynamic generator: results, scheduling, reuse of pages, and that nothing depends on what runs beside a job."""
+"""The dynamic generator: results, scheduling, and that nothing depends on what runs beside a job."""
 
 from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable
 from itertools import product
 from typing import Any
 
 import pytest
 import torch
+from dynamic_jobs import (
+    EOS,
+    GREEDY,
+    PROMPT,
+    RANDOM,
+    Make,
+    encode,
+    forcing,
+    ids,
+    last,
+    piece_ids,
+    reference,
+    run,
+    streamed,
+)
 
-from constrain import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Tokenizer
-from constrain.errors import BudgetError, DeadEnd, FilterError, GenerationError
-from constrain.filters import ExLlamaV2Filter, ExLlamaV2RegexFilter
+from constrain import ExLlamaV2, ExLlamaV2Cache
+from constrain.errors import GenerationError
+from constrain.filters import ExLlamaV2RegexFilter
 from constrain.generator import (
     ExLlamaV2BaseGenerator,
     ExLlamaV2DynamicGenerator,
     ExLlamaV2DynamicJob,
-    ExLlamaV2PostSamplingResult,
     ExLlamaV2Sampler,
 )
-
-EOS = 1
-GREEDY = ExLlamaV2Sampler.Settings.greedy()
-RANDOM = ExLlamaV2Sampler.Settings(temperature=2.0, top_k=0, top_p=0.0)
-PROMPT = "hello there, the quick brown"
-Make = Callable[..., ExLlamaV2DynamicGenerator]
-
-
-@pytest.fixture
-def make(long_model: ExLlamaV2, tiny_tokenizer: ExLlamaV2Tokenizer) -> Make:
-    def make(size: int = 4096, **options: Any) -> ExLlamaV2DynamicGenerator:
-        return ExLlamaV2DynamicGenerator(
-            long_model, ExLlamaV2Cache(long_model, max_seq_len=size), tiny_tokenizer, **options
-        )
-
-    return make
-
-
-@pytest.fixture
-def generator(make: Make) -> ExLlamaV2DynamicGenerator:
-    return make()
-
-
-def encode(generator: ExLlamaV2DynamicGenerator, text: str) -> torch.Tensor:
-    ids: torch.Tensor = generator.tokenizer.encode(text)
-    return ids
-
-
-def ids(seed: int, count: int) -> torch.Tensor:
-    """Random tokens of text."""
-    return torch.randint(3, 350, (1, count), generator=torch.Generator().manual_seed(seed))
-
-
-def run(generator: ExLlamaV2DynamicGenerator) -> list[dict[str, Any]]:
-    results = []
-    while generator.num_remaining_jobs():
-        results += generator.iterate()
-    return results
-
-
-def forcing(tokens: list[int]) -> ExLlamaV2Sampler.Settings:
-    """Settings whose hook puts the given tokens in place of those sampled."""
-    given = iter(tokens)
-
-    def hook(result: ExLlamaV2PostSamplingResult) -> None:
-        result.sampled_token = torch.tensor([[next(given)]])
-
-    return ExLlamaV2Sampler.Settings.greedy(post_sampling_hooks=[hook])
-
-
-def reference(generator: ExLlamaV2DynamicGenerator, prompt: torch.Tensor, count: int) -> list[int]:
-    """Greedy continuation without a cache."""
-    sequence: list[int] = prompt[0].tolist()
-    for _ in range(count):
-        sequence.append(int(generator.model.forward(torch.tensor([sequence]))[0, -1, :380].argmax()))
-    return sequence[prompt.shape[1] :]
-
-
-def last(results: list[dict[str, Any]], job: ExLlamaV2DynamicJob) -> dict[str, Any]:
-    return next(result for result in results if result["job"] is job and result["eos"])
-
-
-def streamed(results: list[dict[str, Any]], job: ExLlamaV2DynamicJob) -> list[int]:
-    """All tokens that were reported for a job."""
-    return [t for r in results if r["job"] is job and "token_ids" in r for t in r["token_ids"][0].tolist()]
-
-
-def piece_ids(generator: ExLlamaV2DynamicGenerator, *pieces: str) -> list[int]:
-    return [generator.tokenizer.get_id_to_piece_list().index(piece) for piece in pieces]
-
 
 # Texts
 
@@ -351,131 +294,6 @@ def test_where_nothing_but_banned_strings_is_left_the_job_ends(generator: ExLlam
     assert "ss" not in end["full_completion"]
 
 
-# Pages
-
-
-def prefilled(generator: ExLlamaV2DynamicGenerator, prompt: torch.Tensor) -> tuple[dict[str, Any], list[int]]:
-    """The last result for a prompt, and the progress that was reported for it."""
-    job = ExLlamaV2DynamicJob(prompt, 4, gen_settings=GREEDY)
-    generator.enqueue(job)
-    results = run(generator)
-    return last(results, job), [result["curr_progress"] for result in results if result["stage"] == "prefill"]
-
-
-def test_a_prompt_is_computed_once(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    generator = make()
-    prompt = ids(1, 600)
-    passes: list[int] = []
-    for name in ("prefill", "decode"):
-        run = getattr(generator.runtime.runner, name)
-        monkeypatch.setattr(
-            generator.runtime.runner,
-            name,
-            lambda rows, *rest, run=run: passes.append(len(rows[0].ids)) or run(rows, *rest),
-        )
-    first, progress = prefilled(generator, prompt)
-    assert first["cached_tokens"] == 0 and progress == [512, 599][-len(progress) :]
-    passes.clear()
-    again, _ = prefilled(generator, prompt)
-    assert again["cached_tokens"] == 599 and again["cached_pages"] == 2
-    assert passes == [1] * 4
-    assert again["full_completion"] == first["full_completion"]
-    changed = prompt.clone()
-    changed[0, 550:] = 349 + 3 - changed[0, 550:]
-    result, _ = prefilled(generator, changed)
-    assert result["cached_tokens"] == 550
-    assert result["full_completion"] == prefilled(make(), changed)[0]["full_completion"]
-
-
-def test_a_prompt_of_whole_pages_is_not_even_copied(generator: ExLlamaV2DynamicGenerator) -> None:
-    prompt = ids(1, 257)
-    assert prefilled(generator, prompt)[1] == [256]
-    again, progress = prefilled(generator, prompt)
-    assert again["cached_pages"] == 1 and again["cached_tokens"] == 256 and progress == []
-
-
-def test_long_prompts_go_through_in_parts(make: Make) -> None:
-    generator = make(max_chunk_size=256)
-    job = ExLlamaV2DynamicJob(ids(1, 700), 4, gen_settings=GREEDY)
-    running = ExLlamaV2DynamicJob(ids(2, 5), 9, gen_settings=GREEDY)
-    generator.enqueue([running, job])
-    calls = [generator.iterate() for _ in range(4)]
-    progress = [
-        [(r["curr_progress"], r["max_progress"]) for r in c if r["job"] is job and "curr_progress" in r] for c in calls
-    ]
-    assert progress == [[], [(256, 699)], [(512, 699)], [(699, 699)]], "no chunk ends within a page"
-    assert [sum(r["job"] is job and r["stage"] == "streaming" for r in call) for call in calls] == [0, 0, 0, 1]
-    assert [sum(r["job"] is running and r["stage"] == "streaming" for r in call) for call in calls] == [1, 1, 1, 1]
-    assert streamed([r for c in calls for r in c] + run(generator), job) == reference(generator, ids(1, 700), 4)
-
-
-def test_prompts_in_the_queue_share_pages(generator: ExLlamaV2DynamicGenerator) -> None:
-    jobs = [ExLlamaV2DynamicJob(ids(1, 520), 4, gen_settings=GREEDY) for _ in range(3)]
-    generator.enqueue(jobs)
-    results = run(generator)
-    assert [last(results, job)["cached_pages"] for job in jobs] == [0, 2, 2]
-    texts = {last(results, job)["full_completion"] for job in jobs}
-    assert len(texts) == 1
-
-
-def test_what_was_generated_is_reused(generator: ExLlamaV2DynamicGenerator) -> None:
-    prompt = ids(1, 250)
-    job = ExLlamaV2DynamicJob(prompt, 40, gen_settings=GREEDY)
-    generator.enqueue(job)
-    answer = torch.tensor([streamed(run(generator), job)])
-    follow_up = torch.cat([prompt, answer, ids(2, 10)], dim=1)
-    result, _ = prefilled(generator, follow_up)
-    assert result["cached_tokens"] == 289
-    assert result["full_completion"] == generator.tokenizer.decode(torch.tensor(reference(generator, follow_up, 4)))
-
-
-def test_what_was_taken_back_is_not_reused(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("constrain.generator.dynamic.PAGED_PAGE_SIZE", 4)
-    generator, fresh = make(256), make(256)
-    y, he = piece_ids(generator, "y", "he")
-    bias = torch.zeros(384)
-    bias[y], bias[he] = 2e3, 1e3
-    settings = ExLlamaV2Sampler.Settings.greedy(token_bias=bias, cfg_scale=1.0)
-    prompts = [ids(1, 12), ids(2, 5)]
-    job = ExLlamaV2DynamicJob(prompts, 9, gen_settings=settings, banned_strings=["yyyy"])
-    generator.enqueue(job)
-    run(generator)
-    assert job.full_completion == "he" * 6 + "yyy"
-    for prompt in prompts:
-        # The tokens before the rewind, and one more.
-        tried = torch.cat([prompt, torch.tensor([[y, y, y, he]])], dim=1)
-        assert prefilled(generator, tried)[0]["full_completion"] == prefilled(fresh, tried)[0]["full_completion"]
-        assert prefilled(generator, tried)[0]["cached_tokens"] >= prompt.shape[1]
-
-
-def test_without_pages_the_last_prompt_is_reused(make: Make) -> None:
-    generator = make(1024, paged=False)
-    prompt = ids(1, 600)
-    first, _ = prefilled(generator, prompt)
-    again, _ = prefilled(generator, prompt)
-    assert again["cached_tokens"] == 599 and again["full_completion"] == first["full_completion"]
-    jobs = [ExLlamaV2DynamicJob(prompt, 4), ExLlamaV2DynamicJob(prompt, 4)]
-    generator.enqueue(jobs)
-    generator.iterate()
-    assert generator.active_jobs == jobs[:1] and generator.pending_jobs == jobs[1:]
-    assert run(generator)[-1]["job"] is jobs[1]
-
-
-def test_adapters_make_cached_pages_worthless(generator: ExLlamaV2DynamicGenerator) -> None:
-    assert generator.current_loras is None
-    prompt = ids(1, 300)
-    prefilled(generator, prompt)
-    generator.set_loras(None)
-    assert generator.current_loras == []
-    assert prefilled(generator, prompt)[0]["cached_tokens"] == 0
-    generator.enqueue(ExLlamaV2DynamicJob(prompt, 4))
-    with pytest.raises(GenerationError, match="while there are jobs"):
-        generator.set_loras([])
-    generator.clear_queue()
-    generator.reset_page_table()
-    assert prefilled(generator, prompt)[0]["cached_tokens"] == 0
-
-
 # Scheduling
 
 
@@ -530,120 +348,6 @@ def test_jobs_can_be_taken_back(generator: ExLlamaV2DynamicGenerator) -> None:
     generator.iterate()
     generator.clear_queue()
     assert generator.num_remaining_jobs() == 0 and generator.iterate() == []
-
-
-# Filters
-
-
-class Raising:
-    """Allows everything until it raises."""
-
-    def __init__(self, after: int) -> None:
-        self.after = after
-
-    def begin(self, prefix_str: str) -> None: ...
-    def feed(self, token: torch.Tensor) -> None: ...
-
-    def next(self) -> Any:
-        self.after -= 1
-        if self.after < 0:
-            raise KeyError("lost")
-        return None, set()
-
-
-def test_a_filter_that_fails_ends_its_own_job_only(generator: ExLlamaV2DynamicGenerator) -> None:
-    jobs = [
-        ExLlamaV2DynamicJob(encode(generator, PROMPT), 8, gen_settings=GREEDY, filters=filters)
-        for filters in ([Raising(3)], None, [Nothing()])
-    ]
-    generator.enqueue(jobs)
-    results = run(generator)
-    assert last(results, jobs[0])["eos_reason"] == "filter_error"
-    error = last(results, jobs[0])["exception"]
-    assert isinstance(error, FilterError) and error.filters == ("Raising",) and error.tail
-    assert streamed(results, jobs[0]) == reference(generator, encode(generator, PROMPT), 8)[:3]
-    assert last(results, jobs[2])["eos_reason"] == "dead_end"
-    assert isinstance(last(results, jobs[2])["exception"], DeadEnd)
-    assert streamed(results, jobs[1]) == reference(generator, encode(generator, PROMPT), 8)
-    with pytest.raises(FilterError, match="lost"):
-        generator.generate(PROMPT, 8, filters=[Raising(2)])
-
-
-class Nothing(Raising):
-    """Allows nothing."""
-
-    def __init__(self) -> None: ...
-
-    def next(self) -> Any:
-        return set(), set()
-
-
-class Hanging(Raising):
-    """Does not return before it is told to."""
-
-    def __init__(self) -> None:
-        self.release = threading.Event()
-
-    def next(self) -> Any:
-        self.release.wait(30)
-        return None, set()
-
-
-class HangingBehind(ExLlamaV2Filter):
-    """The same, on another thread."""
-
-    release = threading.Event()
-
-    def use_background_worker(self) -> bool:
-        return True
-
-    def begin(self, prefix_str: str | None) -> None: ...
-    def feed(self, token: torch.Tensor) -> None: ...
-    def next(self) -> Any:
-        self.release.wait(30)
-        return None, set()
-
-
-def test_filters_that_hang_end_their_own_jobs_only(make: Make) -> None:
-    generator, hanging = make(filter_time_limit=0.2), Hanging()
-    behind = [HangingBehind(generator.model, generator.tokenizer) for _ in range(6)]
-    digits = ExLlamaV2RegexFilter(generator.model, generator.tokenizer, "[0-9]{4}")
-    jobs = [
-        ExLlamaV2DynamicJob(encode(generator, PROMPT), 4, gen_settings=GREEDY, filters=filters)
-        for filters in ([hanging], [Raising(99)], [digits], *([each] for each in behind))
-    ]
-    generator.enqueue(jobs)
-    results = generator.iterate()
-    generator.cancel(jobs[-1])
-    results += run(generator)
-    for event in (hanging.release, HangingBehind.release):
-        event.set()
-    for job in [jobs[0], *jobs[3:-1]]:
-        assert last(results, job)["eos_reason"] == "filter_error"
-        assert "within 0.2 seconds" in str(last(results, job)["exception"])
-    assert streamed(results, jobs[1]) == reference(generator, encode(generator, PROMPT), 4)
-    assert last(results, jobs[2])["full_completion"].isdigit()
-
-
-def test_filters_end_texts(generator: ExLlamaV2DynamicGenerator) -> None:
-    def regex() -> list[Any]:
-        return [ExLlamaV2RegexFilter(generator.model, generator.tokenizer, "[0-9]{3}-(yes|no)")]
-
-    prompts: list[Any] = ["x", PROMPT, "12"]
-    options: dict[str, Any] = {"seed": 1, "gen_settings": RANDOM, "completion_only": True}
-    texts = generator.generate(prompts, 20, filters=[regex(), None, regex()], **options)
-    assert [text[:3].isdigit() and text[4:] in ("yes", "no") for text in texts] == [True, False, True]
-    alone = [generator.generate(prompts[n], 20, filters=regex(), **options | {"seed": 1 + n}) for n in (0, 2)]
-    assert alone == texts[::2]
-
-
-def test_a_budget_that_cannot_suffice_is_refused(generator: ExLlamaV2DynamicGenerator) -> None:
-    f = ExLlamaV2RegexFilter(generator.model, generator.tokenizer, "[0-9]{30}")
-    with pytest.raises(BudgetError):
-        generator.generate("x", 4, filters=[f])
-    with pytest.raises(BudgetError):
-        generator.generate(["x", "x"], 4, filters=[None, [f]])
-    assert generator.num_remaining_jobs() == 0
 
 
 def test_a_call_that_fails_leaves_no_job_behind(

@@ -50,7 +50,7 @@ class AllowedTools(Strict):
 
 
 class AllowedToolsChoice(Strict):
-    """A choice of some of the tools, of all of which the model is told."""
+    """Limits calls to some of the tools; the prompt still lists all of them."""
 
     type: Literal["allowed_tools"]
     allowed_tools: AllowedTools

@@ -36,7 +36,7 @@ class NamedResponseTool(Strict):
 
 
 class AllowedResponseTools(Strict):
-    """A choice of some of the tools, of all of which the model is told."""
+    """Limits calls to some of the tools; the prompt still lists all of them."""
 
     type: Literal["allowed_tools"]
     mode: Literal["auto", "required"]

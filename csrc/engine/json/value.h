@@ -47,7 +47,7 @@ struct Value {
   }
 };
 
-/// A document, with its memory: schemas have so many small values that allocating each would take longer than reading.
+/// A document and the arena that holds its values: allocating each of the many small values of a schema would be slow.
 struct Tree {
   Arena memory;
   Value root;
