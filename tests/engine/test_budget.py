@@ -593,13 +593,13 @@ def test_completions_have_a_limit(byte_vocab: Vocabulary) -> None:
 @pytest.mark.parametrize(
     ("schema", "text"),
     [
-        ({"type": "array", "items": {"type": "string"}, "uniqueItems": True, "minItems": 400}, b'["a", "b'),
+        ({"type": "array", "items": {"type": "string"}, "uniqueItems": True, "minItems": 800}, b'["a", "b'),
         ({"type": "object", "dependentRequired": {f"k{i}": [f"k{i + 1}"] for i in range(1000)}}, b'{"k0": 1'),
         ({"type": "object", "dependentRequired": {f"k{i + 1}": [f"k{i}"] for i in range(1000)}}, b'{"k1000": 1'),
     ],
 )
 def test_long_completions_are_measured_in_time(schema: Any, text: bytes, byte_vocab: Vocabulary) -> None:
-    matcher = compile_json_schema(schema, byte_vocab, limits=Limits(max_seconds=2)).matcher()
+    matcher = compile_json_schema(schema, byte_vocab, limits=Limits(max_seconds=8)).matcher()
     assert matcher.accept_bytes(text)
     assert matcher.min_tokens() == len(matcher.completion()) + 1 > 1000
 

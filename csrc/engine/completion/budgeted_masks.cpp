@@ -641,7 +641,7 @@ BudgetedMasks::Need BudgetedMasks::measure(const Configuration& at) {
     completions_.start_round(*from_, kSteps, kFrames);
     measuring_ = true;
   }
-  if (const auto length = completions_.measure_within(at)) return {length->tokens, length->tokens};
+  if (const auto length = completions_.measure_within(with_calls(at))) return {length->tokens, length->tokens};
   guessed_ = true;
   return need;
 }

@@ -70,6 +70,7 @@ bool ValueSearch::make_next(Node& node) {
     throw ResourceLimit("search_states", kSearchBudget, "while looking for a value that an array does not have yet");
   }
   memory_.add(kTextBytes + node.added.size());
+  node.is_unlikely = false;
   if (node.length + rest <= node.estimate) return true;
   node.estimate = node.length + rest;
   queue_.push(std::move(node));
@@ -86,22 +87,25 @@ const Configuration* ValueSearch::step(const Configuration& from, uint8_t byte) 
 
 void ValueSearch::expand(const Node& node, const ItemText& text) {
   const ByteSet possible = possible_bytes(grammar_, *node.at);
-  ByteSet spaces, others;
+  ByteSet likely, spaces, others;
+  for (const StackTop& top : node.at->tops()) likely.add(grammar_.likely_bytes(top.state, top.reg));
   for (int byte = possible.next(0); byte >= 0; byte = possible.next(byte + 1)) {
     const auto character = static_cast<char>(byte);
     if (!text.goes_on_plainly(character, typed_.size(), style_)) continue;
     const bool counts = text.in_string() || character != ' ';
     (counts ? others : spaces).add(static_cast<uint8_t>(byte));
   }
-  add(node, spaces, node.length);
-  add(node, others, node.length + 1);
+  add(node, spaces, node.length, false);
+  add(node, others & likely, node.length + 1, false);
+  add(node, others & ~likely, node.length + 1, true);
 }
 
 /// Adds the texts that a byte makes of another one; none is shorter in the end.
-void ValueSearch::add(const Node& before, const ByteSet& bytes, uint64_t length) {
+void ValueSearch::add(const Node& before, const ByteSet& bytes, uint64_t length, bool is_unlikely) {
   const int first = bytes.next(0);
   if (first < 0) return;
-  queue_.push({before.estimate, before.added + static_cast<char>(first), length, nullptr, before.at, bytes});
+  queue_.push(
+      {before.estimate, before.added + static_cast<char>(first), length, nullptr, before.at, bytes, is_unlikely});
 }
 
 }  // namespace constrain::json

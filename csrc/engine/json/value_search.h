@@ -33,8 +33,8 @@ class ValueSearch {
   /// Enumerates the values of a rule that begin with `typed`.
   ValueSearch(const ParseTable& grammar, RuleId rule, std::string typed, PlainStyle style);
 
-  /// Returns the next value by (length, text), each once; none if there are no more. Throws ResourceLimit if too many
-  /// texts have to be tried.
+  /// Returns the next value by length, each once; none if there are no more. Throws ResourceLimit if too many texts
+  /// have to be tried.
   std::optional<Found> next();
 
  private:
@@ -46,8 +46,12 @@ class ValueSearch {
     const Configuration* at;                // null for several
     const Configuration* before = nullptr;  // ... which is their configuration before the last byte
     ByteSet last = {};                      // ... and these are their last bytes
+    bool is_unlikely = false;               // ... which shortest completions are unlikely to go on with
+    /// Of texts with one estimate, the longest come first: most searches end at the first value.
     bool operator>(const Node& other) const {
-      return std::tie(estimate, added) > std::tie(other.estimate, other.added);
+      const size_t size = added.size(), other_size = other.added.size();
+      return std::tie(estimate, other_size, is_unlikely, added) >
+             std::tie(other.estimate, size, other.is_unlikely, other.added);
     }
   };
 
@@ -56,7 +60,7 @@ class ValueSearch {
   bool make_next(Node& node);
   const Configuration* step(const Configuration& from, uint8_t byte);
   void expand(const Node& node, const ItemText& text);
-  void add(const Node& before, const ByteSet& bytes, uint64_t length);
+  void add(const Node& before, const ByteSet& bytes, uint64_t length, bool is_unlikely);
 
   const ParseTable& grammar_;
   std::string typed_;
