@@ -19,8 +19,8 @@ _KEY_BITS = 63
 _SIMILAR = 0.8
 
 
-def event_of(event: threading.Event | None, clear: bool = False) -> threading.Event | None:
-    """Return an abort event, cleared if so; any class that has ``is_set`` and ``clear`` is accepted.
+def check_event(event: threading.Event | None, clear: bool = False) -> None:
+    """Check an abort event, and clear it if so; any class that has ``is_set`` and ``clear`` is accepted.
 
     Raises:
         ArgumentError: it lacks one of them.
@@ -29,7 +29,6 @@ def event_of(event: threading.Event | None, clear: bool = False) -> threading.Ev
         raise refused("abort_event", event, "a threading.Event")
     if clear and event is not None:
         event.clear()
-    return event
 
 
 def key_of(seed: int | None) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from functools import partial
+from functools import cached_property, partial
 from itertools import count
 from typing import Any, TypeVar
 
@@ -14,7 +14,7 @@ from constrain.arguments import check_count, check_type, texts_of
 from constrain.errors import GenerationError
 from constrain.filters import ExLlamaV2Filter
 from constrain.filters.combined import filters_of
-from constrain.generator.arguments import event_of, key_of
+from constrain.generator.arguments import check_event, key_of
 from constrain.generator.hooks import ExLlamaV2PostSamplingHook, ExLlamaV2PostSamplingResult
 from constrain.generator.job import ExLlamaV2DynamicJob
 from constrain.generator.prompt import PromptBatch, encode_prompts, split_embeddings
@@ -23,6 +23,7 @@ from constrain.generator.settings import Settings, check_settings
 from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2Lora
 from constrain.runtime import Request, Runtime, SequenceState
 from constrain.runtime.sequence import can_heal
+from constrain.runtime.turns import Turns
 from constrain.tokenizer import ExLlamaV2Tokenizer
 
 __all__ = [
@@ -52,6 +53,8 @@ def check_loaded(*models: ExLlamaV2 | None) -> None:
 class ExLlamaV2BaseGenerator:
     """Generates a batch of outputs in one call.
 
+    Threads may share a generator: their calls run one after another.
+
     Attributes:
         model, cache, tokenizer: as given.
         sequence_ids: the tokens of the last call, prompts included, int64 of shape (batch, n); ``None`` before.
@@ -65,14 +68,12 @@ class ExLlamaV2BaseGenerator:
         self.tokenizer = tokenizer
         self.sequence_ids: torch.Tensor | None = None
         self.abort_event: threading.Event | None = None
-        self._runtime: Runtime | None = None
+        self._turns = Turns()
 
-    @property
+    @cached_property
     def runtime(self) -> Runtime:
         """The runtime that runs the requests; created on first use."""
-        if self._runtime is None:
-            self._runtime = Runtime(self.model, self.cache, self.tokenizer)
-        return self._runtime
+        return Runtime(self.model, self.cache, self.tokenizer)
 
     def warmup(self) -> None:
         """Run a tiny forward pass, so that the first real one pays no initialisation cost."""
@@ -126,21 +127,23 @@ class ExLlamaV2BaseGenerator:
         """
         prompts = [prompt] if isinstance(prompt, str) else texts_of("prompt", prompt)
         check_count("num_tokens", num_tokens)
-        self.abort_event = event_of(abort_event, clear=True)
-        batch = self._encode(prompts, num_tokens, add_bos, encode_special_tokens, input_embeddings)
-        requests = self._requests(
-            batch,
-            num_tokens,
-            seed,
-            ExLlamaV2Lora.listed(loras),
-            gen_settings=gen_settings,
-            stop_conditions=_stop_conditions(self.tokenizer, stop_token),
-            filters=filters_of(filters),
-            filter_prefer_eos=filter_prefer_eos,
-            token_healing=token_healing and can_heal(self.tokenizer, batch.rows),
-            complete_within_budget=complete_within_budget,
-        )
-        texts = self._generate(batch, requests, num_tokens, completion_only, decode_special_tokens)
+        check_event(abort_event, clear=True)
+        with self._turns:
+            self.abort_event = abort_event
+            batch = self._encode(prompts, num_tokens, add_bos, encode_special_tokens, input_embeddings)
+            requests = self._requests(
+                batch,
+                num_tokens,
+                seed,
+                ExLlamaV2Lora.listed(loras),
+                gen_settings=gen_settings,
+                stop_conditions=_stop_conditions(self.tokenizer, stop_token),
+                filters=filters_of(filters),
+                filter_prefer_eos=filter_prefer_eos,
+                token_healing=token_healing and can_heal(self.tokenizer, batch.rows),
+                complete_within_budget=complete_within_budget,
+            )
+            texts = self._generate(batch, requests, num_tokens, completion_only, decode_special_tokens)
         return texts[0] if isinstance(prompt, str) else texts
 
     def _requests(

@@ -11,7 +11,7 @@ from typing import Any
 
 from constrain.arguments import check_count, check_number, check_type
 from constrain.errors import ConstrainError, GenerationError
-from constrain.generator.arguments import event_of, names_of, warn_of_misspelt
+from constrain.generator.arguments import check_event, names_of, warn_of_misspelt
 from constrain.generator.base import check_loaded, check_parts
 from constrain.generator.dynamic_options import Prompt, own_options
 from constrain.generator.job import ExLlamaV2DynamicJob
@@ -231,7 +231,7 @@ class ExLlamaV2DynamicGenerator:
             ArgumentError, GenerationError: an argument is invalid, or exceeds the limits of model and cache.
             ConstrainError: a job failed, unless ``return_last_results`` is set.
         """
-        event_of(abort_event)
+        check_event(abort_event)
         warn_of_misspelt(kwargs, names_of(ExLlamaV2DynamicGenerator.generate) - names_of(ExLlamaV2DynamicJob.__init__))
         shared = kwargs | {
             "max_new_tokens": max_new_tokens,

@@ -5,13 +5,15 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Collection, Sequence
+from contextvars import ContextVar
 from typing import Any
+from weakref import WeakSet
 
 import torch
 
 from constrain.arguments import check_count, refused
 from constrain.errors import GenerationError
-from constrain.generator.arguments import event_of, names_of, split_stop_conditions, warn_of_misspelt
+from constrain.generator.arguments import check_event, names_of, split_stop_conditions, warn_of_misspelt
 from constrain.generator.base import ExLlamaV2BaseGenerator, check_loaded
 from constrain.generator.job import ExLlamaV2DynamicJob
 from constrain.generator.prompt import PromptBatch, ids_of, left_padding, prepend_embeddings
@@ -27,8 +29,19 @@ from constrain.runtime.speculative.proposer import Proposer
 from constrain.tokenizer import ExLlamaV2Tokenizer
 
 
+class _Begun:
+    """A stream that has not ended."""
+
+
+#: The stream that a thread or task has begun.
+_BEGUN: ContextVar[_Begun | None] = ContextVar("begun", default=None)
+
+
 class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
     """Streams one sequence: call ``begin_stream_ex`` once, then ``stream_ex`` until ``eos``.
+
+    Threads may share a generator, but it has one stream at a time: the next one ends the one before, and
+    ``stream_ex`` raises in the thread or task that has begun that.
 
     The KV cache of the prefix that a prompt shares with the previous sequence is reused.
 
@@ -97,6 +110,8 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
         self._updates: deque[Update] = deque()
         self._last_ids: torch.Tensor | None = None
         self._conditions: tuple[Any, ...] | None = None
+        self._begun: _Begun | None = None
+        self._replaced: WeakSet[_Begun] = WeakSet()
 
     def set_stop_conditions(self, stop_conditions: Collection[int | str]) -> None:
         """Replace the stop conditions, from the next output on.
@@ -184,27 +199,36 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
             BudgetError: the filters allow no output within ``max_new_tokens``.
         """
         warn_of_misspelt(kwargs, names_of(ExLlamaV2StreamingGenerator.begin_stream_ex))
-        self.abort_event = event_of(abort_event)
-        batch = self._prompts(input_ids, input_mask, position_offsets, input_embeddings)
-        job = ExLlamaV2DynamicJob(
-            batch.rows,
-            self._room(batch.rows, token_healing, max_new_tokens),
-            gen_settings=gen_settings,
-            seed=seed,
-            stop_conditions=[*self.stop_tokens, *self.stop_strings],
-            decode_special_tokens=decode_special_tokens,
-            return_top_tokens=return_top_tokens,
-            return_logits=return_logits,
-            return_probs=return_probabilities,
-            filters=filters,
-            filter_prefer_eos=filter_prefer_eos,
-            token_healing=token_healing,
-            banned_strings=banned_strings,
-            embeddings=batch.embeddings,
-            trigger=trigger,
-            complete_within_budget=complete_within_budget and max_new_tokens is not None,
-        )
-        self._start_job(job, ExLlamaV2Lora.listed(loras), batch)
+        check_event(abort_event)
+        options: dict[str, Any] = {
+            "gen_settings": gen_settings,
+            "seed": seed,
+            "stop_conditions": [*self.stop_tokens, *self.stop_strings],
+            "decode_special_tokens": decode_special_tokens,
+            "return_top_tokens": return_top_tokens,
+            "return_logits": return_logits,
+            "return_probs": return_probabilities,
+            "filters": filters,
+            "filter_prefer_eos": filter_prefer_eos,
+            "token_healing": token_healing,
+            "banned_strings": banned_strings,
+            "trigger": trigger,
+            "complete_within_budget": complete_within_budget and max_new_tokens is not None,
+        }
+        with self._turns:
+            self.abort_event = abort_event
+            batch = self._prompts(input_ids, input_mask, position_offsets, input_embeddings)
+            room = self._room(batch.rows, token_healing, max_new_tokens)
+            job = ExLlamaV2DynamicJob(batch.rows, room, embeddings=batch.embeddings, **options)
+            self._start_job(job, ExLlamaV2Lora.listed(loras), batch)
+            self._mark_begun()
+
+    def _mark_begun(self) -> None:
+        """Note which thread or task has begun the stream, and that the one before, if it has not ended, is lost."""
+        if self._begun is not None:
+            self._replaced.add(self._begun)
+        self._begun = _Begun()
+        _BEGUN.set(self._begun)
 
     def _prompts(
         self,
@@ -308,21 +332,27 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
 
         Raises:
             ArgumentError: ``ban_tokens`` are not token ids.
-            GenerationError: no sequence was begun.
+            GenerationError: no sequence was begun, or another thread or task has begun the next one.
             FilterError: a filter failed; :class:`DeadEnd` if the filters allow no token.
         """
-        if self._job is None:
-            raise GenerationError("call begin_stream_ex before stream_ex")
-        sequence = self._job.sequence
-        self._ban(sequence, [] if ban_tokens is None else ban_tokens)
-        healing = sequence.is_healing
-        updates = self._next_updates(self._job)
-        if healing and updates and sequence.finish is None:
-            updates += self._next_updates(self._job)
-        self.total_tokens += len(updates)
-        self.cache.current_seq_len = min(sequence.rows[0].position, len(sequence) - 1)
-        self.sequence_ids = self._last_ids = self._ids(sequence)
-        return self._result(self._job, updates)
+        with self._turns:
+            if self._job is None:
+                raise GenerationError("call begin_stream_ex before stream_ex")
+            if _BEGUN.get() in self._replaced:
+                raise GenerationError(
+                    "another thread or task has begun a stream, which has ended this one: a streaming generator has "
+                    "one stream at a time; a dynamic generator has any number"
+                )
+            sequence = self._job.sequence
+            self._ban(sequence, [] if ban_tokens is None else ban_tokens)
+            healing = sequence.is_healing
+            updates = self._next_updates(self._job)
+            if healing and updates and sequence.finish is None:
+                updates += self._next_updates(self._job)
+            self.total_tokens += len(updates)
+            self.cache.current_seq_len = min(sequence.rows[0].position, len(sequence) - 1)
+            self.sequence_ids = self._last_ids = self._ids(sequence)
+            return self._result(self._job, updates)
 
     def _next_updates(self, job: ExLlamaV2DynamicJob) -> list[Update]:
         """Return the updates of the next tokens; empty if aborted, or if the output has already ended."""
@@ -363,6 +393,8 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
     def _result(self, job: ExLlamaV2DynamicJob, updates: list[Update]) -> dict[str, Any]:
         """Build the result of a call from its updates; none: the call was aborted, or the output has ended before."""
         end = next((update.finish for update in updates if update.finish is not None), None)
+        if end is not None or not updates:
+            self._begun = None
         if end is not None and end.error is not None:
             raise end.error
         chunk = "".join(update.released.text for update in updates)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from threading import Lock
 from time import monotonic
 from typing import Any, Protocol
@@ -136,40 +136,39 @@ class Handle:
             rest: asked at every batch for the seconds after it in which only the end of the request is a reason for
                 another one.
         """
-        loop, wake = asyncio.get_running_loop(), self._listen(lambda: self.done or not is_quiet)
-        is_quiet = False
+        loop, is_quiet = asyncio.get_running_loop(), False
 
         def end_quiet() -> None:
             nonlocal is_quiet
             is_quiet = False
             wake.set()
 
-        self._driver.run_in_background()
-        while True:
-            is_last = self.done
-            if updates := self._read():
-                seconds = rest()
-                is_quiet = seconds > 0
-                yield updates
-            if is_last:
-                self._raise()
-                return
-            if is_quiet:
-                loop.call_later(seconds, end_quiet)
-            await wake.wait()
-            wake.clear()
+        with self._listening(lambda: self.done or not is_quiet) as wake:
+            while True:
+                is_last = self.done
+                if updates := self._read():
+                    seconds = rest()
+                    is_quiet = seconds > 0
+                    yield updates
+                if is_last:
+                    self._raise()
+                    return
+                if is_quiet:
+                    loop.call_later(seconds, end_quiet)
+                await wake.wait()
+                wake.clear()
 
     async def aresult(self) -> Output:
         """Await the end of the request, and return its output; errors as for :meth:`result`."""
-        wake = self._listen(lambda: self.done)
-        self._driver.run_in_background()
-        while not self.done:
-            await wake.wait()
-            wake.clear()
+        with self._listening(lambda: self.done) as wake:
+            while not self.done:
+                await wake.wait()
+                wake.clear()
         return self._finished()
 
-    def _listen(self, wanted: Callable[[], bool]) -> asyncio.Event:
-        """Return an event of the running loop that is set on every change for which ``wanted()`` is true."""
+    @contextmanager
+    def _listening(self, wanted: Callable[[], bool]) -> Iterator[asyncio.Event]:
+        """Step in the background; yield an event that is set on every change for which ``wanted()`` is true."""
         loop, wake = asyncio.get_running_loop(), asyncio.Event()
 
         def notify() -> None:
@@ -178,12 +177,14 @@ class Handle:
                 _call(loop, wake.set)
 
         self._listeners.append(notify)
-        if self._unread or self.done:
-            wake.set()
-        return wake
+        self._driver.run_in_background()
+        try:
+            yield wake
+        finally:
+            self._listeners.remove(notify)
 
     def _notify(self) -> None:
-        for listener in self._listeners:
+        for listener in [*self._listeners]:  # other threads add and remove some
             listener()
 
     def _finished(self) -> Output:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -221,6 +222,20 @@ def test_awaiting_and_iterating_in_an_event_loop(make: Make) -> None:
     assert asyncio.run(main()) == expected
     # The runtime works with a second event loop too.
     assert asyncio.run(main()) == expected
+
+
+def test_those_that_no_longer_wait_are_forgotten(make: Make) -> None:
+    handle = make().submit(asked(200))
+
+    async def main() -> None:
+        for _ in range(3):
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(handle.aresult(), 0.001)
+            async with contextlib.aclosing(handle.batches()) as batches:
+                await anext(batches)
+        assert handle._listeners == []
+
+    asyncio.run(main())
 
 
 def test_a_reader_that_rests_gets_all_the_same(make: Make) -> None:
