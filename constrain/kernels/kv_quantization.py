@@ -123,7 +123,7 @@ def group_size(head_dim: int) -> int:
 
 
 def _grouped(x: torch.Tensor, size: int) -> torch.Tensor:
-    return x.reshape(*x.shape[:-1], -1, size)
+    return x.reshape(*x.shape[:-1], x.shape[-1] // size, size)
 
 
 @cache

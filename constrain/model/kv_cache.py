@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 import torch
@@ -87,6 +87,7 @@ class ExLlamaV2CacheBase(ABC):
         self.max_seq_len = self._whole_blocks(max_seq_len)
         self.fixed_device = fixed_device
         self.current_seq_len = 0
+        self._plain: dict[torch.device, tuple[torch.Tensor, torch.Tensor]] = {}
         self.key_states: Tensors = [None] * self.num_hidden_layers
         self.value_states: Tensors = [None] * self.num_hidden_layers
         # Alternating: the first tensor of the quantised keys, the first of the values, the second of the keys, ...
@@ -189,6 +190,71 @@ class ExLlamaV2CacheBase(ABC):
             raise CacheError("the cache is lazy and has no tensors; load the model with load_autosplit(cache)")
         return tuple(tensors[::2]), tuple(tensors[1::2])
 
+    @torch.inference_mode()
+    def get_kv_state(
+        self,
+        layer_idx: int,
+        batch_size: int,
+        offset: int,
+        width: int,
+        page_size: int = 0,
+        cache_seqlens: torch.Tensor | None = None,
+        block_table: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the keys and values of a layer, for programs that compute attention themselves.
+
+        Args:
+            layer_idx: number of the layer.
+            batch_size: number of rows, the first ones.
+            offset, width: first position that is needed, and number of positions.
+            page_size: 0, or the size of the pages into which the rows of the cache, one after the other, are divided.
+                Then all positions of the sequences below are needed.
+            cache_seqlens: integers ``[batch_size]``, the length of each sequence on pages.
+            block_table: integers ``[batch_size, n]``, its pages, in order.
+
+        Returns:
+            Tensors ``[batch_size of the cache, max_seq_len, num_key_value_heads, head_dim]`` in the compute dtype of
+            the model, with any values at positions that are not needed. Those of a quantised cache are a copy, which
+            the next call for the same device overwrites; :meth:`store_kv_state` stores what is written there.
+
+        Raises:
+            CacheError: the cache is lazy, and has no memory yet, or lacks these positions.
+        """
+        lengths = None if cache_seqlens is None else cache_seqlens.tolist()
+        ends = [(offset, width)] * batch_size if lengths is None else [(0, length) for length in lengths]
+        slots = self._slots(ends, page_size, block_table)
+        states = self._states(layer_idx)
+        for quantization, stored, plain in self._views(layer_idx, states):
+            plain[slots] = quantization.dequantize(tuple(part[slots] for part in stored), plain.dtype)
+        return states
+
+    @torch.inference_mode()
+    def store_kv_state(
+        self,
+        layer_idx: int,
+        batch_size: int,
+        offset: int,
+        width: int,
+        page_size: int = 0,
+        cache_seqlens: torch.Tensor | None = None,
+        block_table: torch.Tensor | None = None,
+    ) -> None:
+        """Store new keys and values, which were written to the tensors of :meth:`get_kv_state`.
+
+        Args:
+            layer_idx, batch_size, page_size, block_table: as there.
+            offset, width: first position that is new, and number of positions; on pages they follow ``cache_seqlens``.
+            cache_seqlens: integers ``[batch_size]``, the length of each sequence before.
+
+        Raises:
+            CacheError: the cache is lazy, and has no memory yet, or lacks these positions.
+        """
+        starts = [offset] * batch_size if cache_seqlens is None else cache_seqlens.tolist()
+        slots = self._slots([(start, width) for start in starts], page_size, block_table)
+        for quantization, stored, plain in self._views(layer_idx, self._states(layer_idx)):
+            for tensor, part in zip(stored, quantization.quantize(plain[slots]), strict=True):
+                tensor[slots] = part
+
     def reset(self) -> None:
         """Remove the content."""
         self.current_seq_len = 0
@@ -257,6 +323,45 @@ class ExLlamaV2CacheBase(ABC):
         """Bytes of the keys and values of one layer."""
         elements = self.batch_size * self.max_seq_len * self.num_key_value_heads
         return elements * sum(width * dtype.itemsize for width, dtype in self._layout())
+
+    def _slots(
+        self, spans: Sequence[tuple[int, int]], page_size: int, block_table: torch.Tensor | None
+    ) -> torch.Tensor:
+        """Return the places in the concatenated rows of positions, given for each row by their start and number."""
+        if bool(page_size) != (block_table is not None):
+            raise CacheError("pages are given by page_size, cache_seqlens and block_table together")
+        if block_table is None:
+            if len(spans) > self.batch_size or any(at < 0 or at + n > self.max_seq_len for at, n in spans):
+                size = f"{self.batch_size} rows of {self.max_seq_len} tokens"
+                raise CacheError(f"a cache of {size} lacks these positions")
+            return torch.cat([torch.arange(n) + row * self.max_seq_len + at for row, (at, n) in enumerate(spans)])
+        slots = []
+        for table, (at, n) in zip(block_table.cpu().long(), spans, strict=True):
+            positions = torch.arange(at, at + n)
+            slots.append(table[positions // page_size] * page_size + positions % page_size)
+        return torch.cat(slots)
+
+    def _states(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the keys and values of a layer, or for all quantised ones on a device the tensors of their copies."""
+        (keys, *_), (values, *_) = self.parts(layer)
+        dtype = self.model.compute_dtype
+        if keys.dtype == dtype:
+            return keys, values
+        if keys.device not in self._plain:
+            shape = (*keys.shape[:3], self.head_dim)
+            with torch.inference_mode(False):  # the caller writes to it
+                plain = torch.zeros(2, *shape, dtype=dtype, device=keys.device)
+            self._plain[keys.device] = plain[0], plain[1]
+        return self._plain[keys.device]
+
+    def _views(
+        self, layer: int, states: tuple[torch.Tensor, torch.Tensor]
+    ) -> Iterator[tuple[KVQuantization, Parts, torch.Tensor]]:
+        """Yield keys and values with their rows concatenated, as they are stored and as copies, if there are copies."""
+        formats = self.key_quantization, self.value_quantization
+        for quantization, stored, plain in zip(formats, self.parts(layer), states, strict=True):
+            if plain is not stored[0]:
+                yield quantization, tuple(part.flatten(0, 1) for part in stored), plain.flatten(0, 1)
 
     def _whole_blocks(self, positions: int) -> int:
         """Round a number of positions up to whole blocks of the storage."""

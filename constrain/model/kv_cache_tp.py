@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
 import torch
 
 from constrain.arguments import check_count, refused
@@ -79,6 +82,24 @@ class ExLlamaV2Cache_TP(ExLlamaV2CacheBase):  # noqa: N801 (a name of exllamav2)
         """Stored tensors of the keys and of the values of one entry, see the class."""
         index, shard = divmod(layer, len(self.caches))
         return self.caches[shard].parts(index)
+
+    def get_kv_state(self, *args: Any, **kwargs: Any) -> Any:
+        """:meth:`ExLlamaV2CacheBase.get_kv_state` of each shard; what is given and returned as tensors are lists."""
+        states = [cache.get_kv_state(*own, **named) for cache, own, named in self._for_each(args, kwargs)]
+        return [keys for keys, _ in states], [values for _, values in states]
+
+    def store_kv_state(self, *args: Any, **kwargs: Any) -> None:
+        """:meth:`ExLlamaV2CacheBase.store_kv_state` of each shard; what is given as tensors are lists."""
+        for cache, own, named in self._for_each(args, kwargs):
+            cache.store_kv_state(*own, **named)
+
+    def _for_each(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Iterator[tuple[ExLlamaV2CacheBase, list[Any], dict[str, Any]]]:
+        """Yield each cache with its arguments, which have its own entry in place of a list."""
+        for shard, cache in enumerate(self.caches):
+            own = [each[shard] if isinstance(each, list) else each for each in args]
+            yield cache, own, {name: each[shard] if isinstance(each, list) else each for name, each in kwargs.items()}
 
     def layer_bytes(self) -> int:
         """Bytes of the keys and values of one layer."""

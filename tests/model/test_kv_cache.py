@@ -108,3 +108,11 @@ def test_caches_made_in_inference_mode_can_be_changed_outside(llama: Any, ids: t
 def test_scaling_may_be_left_out(llama: Any, ids: torch.Tensor) -> None:
     expected = llama.load().forward(ids)
     assert torch.equal(llama.load(scale_pos_emb=None, scale_alpha_value=None).forward(ids), expected)
+
+
+def test_states_of_an_exact_cache_are_those_it_stores(filled: ExLlamaV2Cache) -> None:
+    keys, values = filled.get_kv_state(1, 1, 0, 8)
+    assert keys is filled.key_states[1] and values is filled.value_states[1]
+    before = keys.clone()
+    filled.store_kv_state(1, 1, 0, 8)
+    assert torch.equal(keys, before)

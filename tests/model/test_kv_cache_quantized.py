@@ -57,6 +57,37 @@ def test_a_clone_is_of_the_same_kind(llama_model: ExLlamaV2, kind: type[ExLlamaV
     assert all(map(torch.equal, clone.all_tensors(), cache.all_tensors()))
 
 
+def test_states_are_read_and_stored_by_hand(
+    llama_model: ExLlamaV2, kind: type[ExLlamaV2CacheBase], ids: torch.Tensor
+) -> None:
+    """By programs that compute attention themselves, over rows or over pages of the cache."""
+    cache = kind(llama_model, 2)
+    llama_model.forward(ids, cache)
+    keys, values = cache.get_kv_state(1, 2, 3, 18)
+    assert keys.shape == values.shape == (2, cache.max_seq_len, cache.num_key_value_heads, cache.head_dim)
+    expected = cache.key_quantization.dequantize(cache.parts(1)[0], llama_model.compute_dtype)
+    assert torch.equal(keys[:, 3:21], expected[:, 3:21]) and expected[:, 3:21].any()
+    new = torch.randn(2, 2, *keys.shape[2:], generator=torch.Generator().manual_seed(0))
+    keys[:, 21:23], values[:, 21:23] = new, -new
+    cache.store_kv_state(1, 2, 21, 2)
+    pages, lengths = torch.arange(2 * cache.max_seq_len // 16, dtype=torch.int).view(2, -1), torch.tensor([23, 21])
+    keys, values = (each.clone() for each in cache.get_kv_state(1, 2, 0, 0, 16, lengths, pages))
+    torch.testing.assert_close(keys[:1, 21:23].float(), new[:1], rtol=0.3, atol=0.5)
+    torch.testing.assert_close(values[0, 21:23], -keys[0, 21:23], rtol=0.3, atol=0.5)
+    other = kind(llama_model, 2)
+    copies = other.get_kv_state(1, 2, 0, 0)
+    copies[0].copy_(keys)
+    copies[1].copy_(values)
+    other.store_kv_state(1, 2, 0, 21, 16, torch.tensor([2, 0]), pages)
+    again, _ = other.get_kv_state(1, 2, 0, 23)
+    torch.testing.assert_close(again[0, 2:23], keys[0, 2:23], rtol=0.3, atol=0.5)
+    assert not again[0, :2].any() and not again[1, 21:23].any()
+    with pytest.raises(CacheError, match="lacks these positions"):
+        cache.get_kv_state(0, 3, 0, 1)
+    with pytest.raises(CacheError, match="together"):
+        cache.get_kv_state(0, 1, 0, 1, page_size=16)
+
+
 def test_shapes(llama_model: ExLlamaV2) -> None:
     cache = ExLlamaV2Cache_Q6(llama_model, 1, 64)
     assert cache.has_scales and cache.dtype == torch.uint8

@@ -80,6 +80,9 @@ def test_every_family_computes_the_same(family: Any, ids: torch.Tensor) -> None:
     cache = ExLlamaV2Cache_TP(model, batch_size=2)
     model.forward(ids[:, :13], cache, preprocess_only=True)
     assert_same(model.forward(ids[:, 13:], cache), expected[:, 13:])
+    keys, values = cache.get_kv_state(0, 2, 0, 13)
+    assert [each.shape[:2] for each in keys + values] == [(2, cache.max_seq_len)] * (2 * len(cache.caches))
+    cache.store_kv_state(0, 2, 0, 13)
 
 
 @pytest.mark.parametrize(("kind", "shards"), [("llama", 1), *((kind, shards) for kind in KINDS for shards in (2, 4))])
