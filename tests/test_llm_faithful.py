@@ -62,6 +62,17 @@ def test_one_output_and_log_probabilities(llm: LLM) -> None:
     assert all(len(each.top) == 2 for each in found.logprobs)
 
 
+def test_a_stop_token_that_comes_too_early(llm: LLM) -> None:
+    """What it ends is no output of the constraint, so that it has no weight."""
+    options: dict[str, Any] = {"faithful": True, "max_new_tokens": 6, "n": 16, "seed": 1}
+    stop = llm.tokenizer.single_id("1")
+    found = llm.generate("hello", regex="[0-9]{3}", stop=stop, **options)
+    assert any(each.complete for each in found)
+    assert all(each.complete == (each.weight > 0) == (len(each.text) == 3) for each in found)
+    found = llm.generate("hello", regex="2[0-9]*", stop=stop, **options)
+    assert all(each.complete and "1" not in each.text for each in found)
+
+
 def test_in_asyncio(llm: LLM) -> None:
     async def main() -> list[Completion]:
         both = [llm.agenerate("hello", faithful=True, **OPTIONS), llm.agenerate("hello", regex="a|b", n=2)]

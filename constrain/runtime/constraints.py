@@ -86,6 +86,12 @@ class SequenceConstraint:
         """Whether :meth:`mask` returns without waiting."""
         return self._pending is None or self._pending.done
 
+    @property
+    def may_end(self) -> bool:
+        """Whether the output may end before the next token, as far as the constraint can tell."""
+        needed = None if self.active is None else self.active.min_tokens()
+        return needed is None or needed <= 1  # an end-of-sequence token
+
     def may_follow(self, token: int) -> bool:
         """Return false if the constraint excludes the text that a token adds after the trigger, which it completes."""
         if self._trigger is None or self._trigger.found:

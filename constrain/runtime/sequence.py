@@ -45,7 +45,7 @@ class SequenceState:
         times: when it was enqueued, started, and had its first token, in seconds.
         accepted_draft_tokens, rejected_draft_tokens: number of draft tokens that were accepted and rejected.
         lineage: of a particle, those with the same tokens, see :mod:`constrain.runtime.smc.particles`.
-        is_complete: whether the last token ended the sequence, by itself or by completing the constraint.
+        is_complete: of a particle, whether the last token ended the sequence with its constraint complete.
     """
 
     def __init__(
@@ -267,7 +267,8 @@ class SequenceState:
         if request.hook is not None and not (stops and request.stop_before_hook):
             accepts = self._run_hook(request.hook, sampled)
             stops = not request.stop_before_hook and sampled.id in request.stop_tokens
-        self.is_complete = completes or stops
+        if request.faithful:
+            self.is_complete = completes or (stops and self.constraint.may_end)
         if self._num_retries is not None and sampled.id in self._forbidden.get(len(self), ()):
             return self._rewind(len(self._held.tokens))  # no other token is left here
         if self.lineage is not None and sampled.confidence is not None:
