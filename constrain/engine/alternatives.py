@@ -25,6 +25,8 @@ from constrain.arguments import check_count
 from constrain.engine.bitmask import set_bits
 from constrain.errors import BitmaskError, ResourceLimit
 
+#: Largest limit: in an endless language, as many texts are looked at, which may each be as long.
+_MOST_TEXTS = 4096
 #: Begins and ends the name of a special token in the bytes of a text.
 _SPECIAL = b"\xff"
 _BYTES = [bytes([byte]) for byte in range(256)]
@@ -212,9 +214,9 @@ def find_alternatives(matcher: Matcher, limit: int, gap: bytes, json_value: bool
         nothing may come next.
 
     Raises:
-        ArgumentError: ``limit`` is less than 1.
+        ArgumentError: ``limit`` is less than 1, or more than 4096.
     """
-    check_count("limit", limit, 1)
+    check_count("limit", limit, 1, _MOST_TEXTS)
     here = matcher.clone()
     if not here.accept_bytes(gap):
         return None
