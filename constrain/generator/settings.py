@@ -23,28 +23,14 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _NUMBERS = {
-    "token_repetition_penalty": (0, math.inf),
-    "token_frequency_penalty": (-math.inf, math.inf),
-    "token_presence_penalty": (-math.inf, math.inf),
-    "temperature": (0, math.inf),
-    "smoothing_factor": (0, math.inf),
-    "min_temp": (0, math.inf),
-    "max_temp": (0, math.inf),
-    "temp_exponent": (-math.inf, math.inf),
-    "top_p": (0, math.inf),
-    "top_a": (0, math.inf),
-    "min_p": (0, math.inf),
-    "tfs": (0, math.inf),
-    "typical": (0, math.inf),
-    "skew": (-math.inf, math.inf),
-    "mirostat_tau": (-math.inf, math.inf),
-    "mirostat_eta": (-math.inf, math.inf),
-    "dry_base": (0, math.inf),
-    "dry_multiplier": (0, math.inf),
-    "xtc_probability": (0, 1),
-    "xtc_threshold": (0, 1),
+    (-math.inf, math.inf): "token_frequency_penalty token_presence_penalty temp_exponent skew mirostat_tau mirostat_eta",
+    (0, math.inf): (
+        "token_repetition_penalty temperature smoothing_factor min_temp max_temp top_p top_a min_p tfs typical dry_base "
+        "dry_multiplier"
+    ),
+    (0, 1): "xtc_probability xtc_threshold",
 }
-"""Finite number fields, with their minimum and maximum."""
+"""Fields that are finite numbers, by their minimum and maximum."""
 
 _COUNTS = {
     "token_repetition_range": -1,
@@ -232,8 +218,9 @@ class Settings:
             ArgumentError: a field is of the wrong type or out of range.
             GenerationError: fields contradict each other.
         """
-        for name, (least, most) in _NUMBERS.items():
-            check_number(name, getattr(self, name), least, most)
+        for (least, most), names in _NUMBERS.items():
+            for name in names.split():
+                check_number(name, getattr(self, name), least, most)
         for name, at_least in _COUNTS.items():
             check_count(name, getattr(self, name), at_least, _MOST)
         if self.cfg_scale is not None:

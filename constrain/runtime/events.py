@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 from typing import NamedTuple
 
 import torch
@@ -78,19 +77,6 @@ class Update(NamedTuple):
     suppressed: Piece | None = None
     finish: Finish | None = None
     particles: Sequence[Output] = ()
-
-
-def joined(updates: Sequence[Update]) -> list[Update]:
-    """Join updates to as few as possible: those with removed text stay as they are."""
-    result: list[Update] = []
-    for is_apart, run in groupby(updates, lambda update: update.suppressed is not None):
-        each = [*run]
-        if not is_apart and len(each) > 1:
-            text = "".join(update.released.text for update in each)
-            tokens = [token for update in each for token in update.released.tokens]
-            each = [each[-1]._replace(released=Piece(text, tokens))]
-        result += each
-    return result
 
 
 @dataclass

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from threading import Lock
 from time import monotonic
 from typing import Any, Protocol
 
 from constrain.errors import GenerationError
-from constrain.runtime.events import Output, Update, joined
+from constrain.runtime.events import Output, Piece, Update
 from constrain.runtime.sequence import SequenceState
-
-#: This many unread updates are joined, as the garbage collector goes through all objects of an output.
-_MAX_APART = 16
 
 
 class Driver(Protocol):
@@ -33,7 +30,7 @@ class Driver(Protocol):
 class Handle:
     """A submitted request.
 
-    Iterating yields its updates as they arrive, or joined where many have not been read; awaiting it, or
+    Iterating yields its updates as they arrive, those that have not been read joined to one; awaiting it, or
     :meth:`result`, returns the whole output.
 
     Attributes:
@@ -44,9 +41,10 @@ class Handle:
     def __init__(self, sequence: SequenceState, driver: Driver) -> None:
         self.sequence, self.output = sequence, Output()
         self._driver = driver
-        self._lock = Lock()  # of the following two
-        self._unread: list[Update] = []
-        self._num_joined = 0  # of the unread updates
+        self._lock = Lock()  # of the output and the following three
+        self._has_unread = False
+        self._num_read = 0, 0  # characters and tokens of the output
+        self._suppressed: Piece | None = None  # not read
         self._cancelled = False
         self._failure: BaseException | None = None
         self._listeners: list[Callable[[], None]] = []
@@ -58,20 +56,24 @@ class Handle:
 
     def push(self, update: Update) -> None:
         """Add an update; called by the runtime."""
-        # In this order: once a reader sees a finished output, all updates must be in the list.
         with self._lock:
-            self._unread.append(update)
-            if len(self._unread) - self._num_joined == _MAX_APART:
-                self._unread[self._num_joined :] = joined(self._unread[self._num_joined :])
-                self._num_joined = len(self._unread)
-        self.output.add(update)
+            self.output.add(update)
+            self._has_unread = True
+            if update.suppressed is not None:
+                text, tokens = self._suppressed or Piece()
+                self._suppressed = Piece(text + update.suppressed.text, [*tokens, *update.suppressed.tokens])
         self._notify()
 
-    def _read(self) -> list[Update]:
-        """Return the updates that have not been read."""
+    def _read(self) -> Update | None:
+        """Return what has not been read, as one update; ``None`` if there is nothing."""
         with self._lock:
-            updates, self._unread, self._num_joined = self._unread, [], 0
-        return updates
+            if not self._has_unread:
+                return None
+            output, (start, first), suppressed = self.output, self._num_read, self._suppressed
+            self._has_unread, self._suppressed = False, None
+            self._num_read = len(output.text), len(output.tokens)
+            released = Piece(output.text[start:], output.tokens[first:])
+            return Update(released, suppressed, output.finish, output.particles)
 
     def fail(self, error: BaseException) -> None:
         """End with an error of the runtime itself."""
@@ -113,10 +115,11 @@ class Handle:
         deadline = None if timeout is None else monotonic() + timeout
         while True:
             left = None if deadline is None else max(0.0, deadline - monotonic())
-            if not self._driver.run_until(lambda: bool(self._unread) or self.done, left):
+            if not self._driver.run_until(lambda: self._has_unread or self.done, left):
                 raise TimeoutError(f"the request did not end within {timeout} seconds")
             is_last = self.done
-            yield from self._read()
+            if (update := self._read()) is not None:
+                yield update
             if is_last:
                 self._raise()
                 return
@@ -124,16 +127,14 @@ class Handle:
     def __await__(self) -> Generator[Any, None, Output]:
         return self.aresult().__await__()
 
-    async def __aiter__(self) -> AsyncIterator[Update]:
-        async for batch in self.batches():
-            for update in batch:
-                yield update
+    def __aiter__(self) -> AsyncIterator[Update]:
+        return self.aupdates()
 
-    async def batches(self, rest: Callable[[], float] = lambda: 0.0) -> AsyncIterator[list[Update]]:
-        """Yield the updates as they arrive, those that have arrived by then together; errors as for :meth:`updates`.
+    async def aupdates(self, rest: Callable[[], float] = lambda: 0.0) -> AsyncGenerator[Update, None]:
+        """Yield the updates as they arrive; errors as for :meth:`updates`.
 
         Args:
-            rest: asked at every batch for the seconds after it in which only the end of the request is a reason for
+            rest: asked at every update for the seconds after it in which only the end of the request is a reason for
                 another one.
         """
         loop, is_quiet = asyncio.get_running_loop(), False
@@ -146,10 +147,10 @@ class Handle:
         with self._listening(lambda: self.done or not is_quiet) as wake:
             while True:
                 is_last = self.done
-                if updates := self._read():
+                if (update := self._read()) is not None:
                     seconds = rest()
                     is_quiet = seconds > 0
-                    yield updates
+                    yield update
                 if is_last:
                     self._raise()
                     return

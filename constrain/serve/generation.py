@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -89,7 +89,7 @@ class Batch:
     """New parts of an output, and the tokens that they come from, without those that no part shows."""
 
     parts: list[Part]
-    tokens: list[SampledToken] = field(default_factory=list)
+    tokens: Sequence[SampledToken] = ()
 
 
 class Output:
@@ -137,13 +137,13 @@ class Output:
         """Yield what it gains, as it does.
 
         Args:
-            rest: as for :meth:`constrain.runtime.handle.Handle.batches`.
+            rest: as for :meth:`constrain.runtime.handle.Handle.aupdates`.
 
         Raises:
             ConstrainError: it failed, or was cancelled.
         """
-        async for updates in self._pending.handle.batches(rest):
-            batch = self._read(updates)
+        async for update in self._pending.handle.aupdates(rest):
+            batch = self._read(update)
             if batch.parts or batch.tokens:
                 yield batch
         self.completion = self._pending.read()
@@ -152,21 +152,17 @@ class Output:
         if last:
             yield Batch(last)
 
-    def _read(self, updates: Sequence[Update]) -> Batch:
-        text, tokens = "", list[SampledToken]()
-        for update in updates:
-            piece = update.released
-            text += self._without_foreign(piece.text, piece.tokens) if self._foreign else piece.text
-            tokens += piece.tokens
-        parts = self._parts(text)
+    def _read(self, update: Update) -> Batch:
+        text, tokens = update.released
+        parts = self._parts(self._without_foreign(text, tokens) if self._foreign else text)
         self.num_tokens += len(tokens)
         if self._reader is not None and self._reader.in_thoughts:
             self.reasoning_tokens += len(tokens)
-        finish = updates[-1].finish
+        finish = update.finish
         removed = finish.held.text if finish is not None and finish.reason == "stop_string" else ""
         return Batch(parts, self._without_end(tokens, removed))
 
-    def _without_end(self, tokens: list[SampledToken], removed: str) -> list[SampledToken]:
+    def _without_end(self, tokens: Sequence[SampledToken], removed: str) -> Sequence[SampledToken]:
         """Remove the tokens that belong to the end of a text only, which a text to stop at has removed."""
         left, count = len(removed.encode()), len(tokens)
         while left and count and (length := len(self._model.vocabulary.token_bytes(tokens[count - 1].id))) <= left:

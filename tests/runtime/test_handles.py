@@ -14,7 +14,7 @@ import torch
 
 from constrain.errors import GenerationError
 from constrain.runtime import Handle, Request, Runtime, SamplingParams
-from constrain.runtime.events import Finish, Piece, SampledToken, Update, joined
+from constrain.runtime.events import Piece, SampledToken, Update
 from constrain.runtime.turns import Turns
 
 GREEDY = SamplingParams()
@@ -44,37 +44,20 @@ def test_updates_that_nobody_reads_are_joined(make: Make) -> None:
     """A finished output keeps few objects, which the garbage collector would go through."""
     handle = make().submit(asked(40, stop_strings=["zzz"]))
     output = handle.result()
-    updates = list(handle)
-    assert 1 < len(updates) < 20 and updates[-1].finish == output.finish
-    assert "".join(update.released.text for update in updates) == output.text
-    assert [token for update in updates for token in update.released.tokens] == output.tokens
+    (update,) = handle
+    assert update == Update(Piece(output.text, output.tokens), finish=output.finish)
 
 
-def test_updates_with_removed_text_are_not_joined() -> None:
+def test_removed_text_is_read_once(make: Make) -> None:
+    handle = make().submit(asked(40))
     first, second = SampledToken(1, 1.0), SampledToken(2, 1.0)
-    plain, removed = Update(Piece("a", [first])), Update(Piece("b", [second]), suppressed=Piece("x"))
-    end = Update(Piece("c"), finish=Finish("stop_string", "d"))
-    assert joined([plain, plain, end]) == [Update(Piece("aac", [first, first]), finish=end.finish)]
-    assert joined([plain, plain, removed, removed, end]) == [Update(Piece("aa", [first, first])), removed, removed, end]
-
-
-def test_tokens_are_copied_once_when_updates_are_joined(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    copied: list[int] = []
-
-    def watched(updates: list[Update]) -> list[Update]:
-        copied.extend(token.id for update in updates for token in update.released.tokens)
-        return joined(updates)
-
-    monkeypatch.setattr("constrain.runtime.handle.joined", watched)
-    runtime, count = make(), 1000
-    handle = runtime.submit(asked(1))
-    for number in range(count):
-        handle.push(Update(Piece(str(number % 10), [SampledToken(number, 1.0)])))
-    assert copied == list(range(count // 16 * 16))
+    handle.push(Update(Piece("a", [first]), suppressed=Piece("x", [second])))
+    handle.push(Update(suppressed=Piece("y", [first])))
+    updates = iter(handle)
+    assert next(updates) == Update(Piece("a", [first]), suppressed=Piece("xy", [second, first]))
+    handle.push(Update(Piece("b", [second])))
+    assert next(updates) == Update(Piece("b", [second]))
     handle.cancel()
-    updates = list(handle)
-    assert len(updates) == count // 16 + count % 16
-    assert [token.id for update in updates for token in update.released.tokens] == list(range(count))
 
 
 def test_threads_share_a_runtime(make: Make) -> None:
@@ -231,8 +214,8 @@ def test_those_that_no_longer_wait_are_forgotten(make: Make) -> None:
         for _ in range(3):
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(handle.aresult(), 0.001)
-            async with contextlib.aclosing(handle.batches()) as batches:
-                await anext(batches)
+            async with contextlib.aclosing(handle.aupdates()) as updates:
+                await anext(updates)
         assert handle._listeners == []
 
     asyncio.run(main())
@@ -242,8 +225,8 @@ def test_a_reader_that_rests_gets_all_the_same(make: Make) -> None:
     runtime = make()
 
     async def main() -> tuple[str, int]:
-        batches = [batch async for batch in runtime.submit(asked()).batches(lambda: 1000.0)]
-        return "".join(update.released.text for batch in batches for update in batch), len(batches)
+        updates = [update async for update in runtime.submit(asked()).aupdates(lambda: 1000.0)]
+        return "".join(update.released.text for update in updates), len(updates)
 
     text, count = asyncio.run(main())
     assert text == texts(make(), 1)[0] and count <= 2
