@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property, partial
 from itertools import count
 from typing import Any, TypeVar
@@ -12,27 +13,16 @@ import torch
 
 from constrain.arguments import check_count, check_type, texts_of
 from constrain.errors import GenerationError
-from constrain.filters import ExLlamaV2Filter
 from constrain.filters.combined import filters_of
 from constrain.generator.arguments import check_event, key_of
-from constrain.generator.hooks import ExLlamaV2PostSamplingHook, ExLlamaV2PostSamplingResult
 from constrain.generator.job import ExLlamaV2DynamicJob
 from constrain.generator.prompt import PromptBatch, encode_prompts, split_embeddings
-from constrain.generator.sampler import ExLlamaV2Sampler
 from constrain.generator.settings import Settings, check_settings
 from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2Lora
 from constrain.runtime import Request, Runtime, SequenceState
 from constrain.runtime.sequence import can_heal
 from constrain.runtime.turns import Turns
 from constrain.tokenizer import ExLlamaV2Tokenizer
-
-__all__ = [
-    "ExLlamaV2BaseGenerator",
-    "ExLlamaV2Filter",
-    "ExLlamaV2PostSamplingHook",
-    "ExLlamaV2PostSamplingResult",
-    "ExLlamaV2Sampler",
-]
 
 Prompt = TypeVar("Prompt", str, list[str])
 
@@ -127,9 +117,7 @@ class ExLlamaV2BaseGenerator:
         """
         prompts = [prompt] if isinstance(prompt, str) else texts_of("prompt", prompt)
         check_count("num_tokens", num_tokens)
-        check_event(abort_event, clear=True)
-        with self._turns:
-            self.abort_event = abort_event
+        with self._turn(abort_event, clear=True):
             batch = self._encode(prompts, num_tokens, add_bos, encode_special_tokens, input_embeddings)
             requests = self._requests(
                 batch,
@@ -145,6 +133,14 @@ class ExLlamaV2BaseGenerator:
             )
             texts = self._generate(batch, requests, num_tokens, completion_only, decode_special_tokens)
         return texts[0] if isinstance(prompt, str) else texts
+
+    @contextmanager
+    def _turn(self, abort_event: threading.Event | None, clear: bool = False) -> Iterator[None]:
+        """Wait for the calls of other threads; use an abort event, cleared before if so."""
+        check_event(abort_event, clear)
+        with self._turns:
+            self.abort_event = abort_event
+            yield
 
     def _requests(
         self, batch: PromptBatch, num_tokens: int, seed: int | None, loras: Sequence[ExLlamaV2Lora], **options: Any

@@ -139,35 +139,28 @@ class ExLlamaV2DynamicGenerator:
         """Raise :class:`GenerationError` if the arguments contradict each other."""
         config, draft, rows, size = self.model.config, self.draft_model, self.max_batch_size, self.page_size
         room = max(max_q_size, config.max_batch_size * config.max_input_len)
-        problems = {
-            f"max_batch_size={rows} times max_q_size={max_q_size} is more than a pass takes, {room} tokens": (
-                rows * max_q_size > room
-            ),
-            f"max_seq_len={self.max_seq_len} is more than the model takes, {config.max_seq_len}": (
-                self.max_seq_len > config.max_seq_len
-            ),
-            f"max_chunk_size={self.max_chunk_size} must be a multiple of {size}": (
-                paged and self.max_chunk_size % size != 0
-            ),
-            f"num_draft_tokens={self.num_draft_tokens} is more than max_q_size={max_q_size}": (
-                self.num_draft_tokens > max_q_size
-            ),
-            "a draft model needs a draft cache, and a draft cache a draft model": (
-                (draft is None) != (self.draft_cache is None)
-            ),
-            "use_ngram_draft and draft_model exclude each other": use_ngram_draft and draft is not None,
-            "the draft model takes shorter sequences than the model": (
-                draft is not None and draft.config.max_seq_len < config.max_seq_len
-            ),
-        }
+        problem = None
+        if rows * max_q_size > room:
+            problem = f"max_batch_size={rows} times max_q_size={max_q_size} is more than a pass takes, {room} tokens"
+        elif self.max_seq_len > config.max_seq_len:
+            problem = f"max_seq_len={self.max_seq_len} is more than the model takes, {config.max_seq_len}"
+        elif paged and self.max_chunk_size % size:
+            problem = f"max_chunk_size={self.max_chunk_size} must be a multiple of {size}"
+        elif self.num_draft_tokens > max_q_size:
+            problem = f"num_draft_tokens={self.num_draft_tokens} is more than max_q_size={max_q_size}"
+        elif (draft is None) != (self.draft_cache is None):
+            problem = "a draft model needs a draft cache, and a draft cache a draft model"
+        elif use_ngram_draft and draft is not None:
+            problem = "use_ngram_draft and draft_model exclude each other"
+        elif draft is not None and draft.config.max_seq_len < config.max_seq_len:
+            problem = "the draft model takes shorter sequences than the model"
         for cache in filter(None, (self.cache, self.draft_cache)):
-            problems[
-                f"the cache must have batch_size=1, and max_seq_len a multiple of {size} that all caches share, not "
-                f"batch_size={cache.batch_size} and max_seq_len={cache.max_seq_len}"
-            ] = cache.batch_size != 1 or cache.max_seq_len % size != 0 or cache.max_seq_len != self.max_total_tokens
-        for problem, is_found in problems.items():
-            if is_found:
-                raise GenerationError(problem)
+            if cache.batch_size != 1 or cache.max_seq_len % size or cache.max_seq_len != self.max_total_tokens:
+                given = f"batch_size={cache.batch_size} and max_seq_len={cache.max_seq_len}"
+                wanted = f"batch_size=1, and max_seq_len a multiple of {size} that all caches share"
+                problem = problem or f"the cache must have {wanted}, not {given}"
+        if problem is not None:
+            raise GenerationError(problem)
 
     @property
     def pending_jobs(self) -> list[ExLlamaV2DynamicJob]:
@@ -369,10 +362,11 @@ class ExLlamaV2DynamicGenerator:
             ArgumentError: ``loras`` holds anything other than adapters.
             GenerationError: jobs are waiting or running.
         """
-        if self.num_remaining_jobs():
-            raise GenerationError("adapters cannot be changed while there are jobs")
-        self.current_loras = ExLlamaV2Lora.listed(loras)
-        self.runtime.allocator.reset()
+        with self.runtime.between_steps():
+            if self.num_remaining_jobs():
+                raise GenerationError("adapters cannot be changed while there are jobs")
+            self.current_loras = ExLlamaV2Lora.listed(loras)
+            self.runtime.allocator.reset()
 
     def reset_page_table(self) -> None:
         """Clear the KV cache.
@@ -380,15 +374,11 @@ class ExLlamaV2DynamicGenerator:
         Raises:
             GenerationError: jobs are running.
         """
-        self.runtime.allocator.reset()
+        with self.runtime.between_steps():
+            self.runtime.allocator.reset()
 
     def defrag_cache(self) -> None:
-        """Move the pages of each cached sequence together, which makes them faster to read without a GPU.
-
-        Raises:
-            GenerationError: jobs are running.
-        """
-        self.runtime.allocator.defragment()
+        """Do nothing; kept for compatibility: pages are read as fast in any order."""
 
     def validate_cache(self) -> None:
         """Do nothing; kept for compatibility."""

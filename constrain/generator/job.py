@@ -175,9 +175,7 @@ class ExLlamaV2DynamicJob:
         """Build the request to the runtime.
 
         Args:
-            tokenizer: the tokenizer of the model.
-            width: number of logits.
-            loras: adapters to apply.
+            tokenizer, width: of the model, and its number of logits.
             time_limit: seconds that a custom filter may take per token.
             fields: fields of the request that differ.
 

@@ -14,6 +14,7 @@ from constrain.model import ExLlamaV2, ExLlamaV2MMEmbedding
 from constrain.tokenizer import ExLlamaV2Tokenizer
 
 PLACEHOLDER = "{{EMBED_HERE}}"
+_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 #: Attention mask values below this one hide a position.
 _HIDDEN = -1e4
 
@@ -24,13 +25,9 @@ def ids_of(ids: Any) -> torch.Tensor:
     Raises:
         ArgumentError: it is something else.
     """
-    if not isinstance(ids, torch.Tensor) or ids.dim() != 2 or not ids.numel() or not _is_integral(ids.dtype):
+    if not isinstance(ids, torch.Tensor) or ids.dim() != 2 or not ids.numel() or ids.dtype not in _INTEGERS:
         raise refused("input_ids", ids, "ids as the tokenizer gives them, int64 of shape (rows, n), and not empty")
     return ids.long()
-
-
-def _is_integral(dtype: torch.dtype) -> bool:
-    return dtype is not torch.bool and not dtype.is_floating_point and not dtype.is_complex
 
 
 def embeddings_of(embeddings: Sequence[ExLlamaV2MMEmbedding] | None) -> list[ExLlamaV2MMEmbedding]:
@@ -52,7 +49,7 @@ class PromptBatch:
     Attributes:
         ids: int64 of shape (batch, n), padded on the left.
         padding: int64 of shape (batch,), the number of padding tokens in each row.
-        embeddings: embeddings that ids beyond the vocabulary refer to.
+        embeddings: what ids beyond the vocabulary refer to.
     """
 
     ids: torch.Tensor

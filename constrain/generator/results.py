@@ -24,9 +24,7 @@ def joined(values: Sequence[torch.Tensor]) -> torch.Tensor:
 def piece_keys(piece: Piece, ids: torch.Tensor, probs: torch.Tensor | None) -> dict[str, Any]:
     """Return ``text`` and the requested values of released text; keys without a value are omitted.
 
-    Args:
-        piece: the text and its tokens.
-        ids, probs: ids of the tokens and, if requested, probabilities, of shape (1, n).
+    ``ids`` and, if requested, ``probs`` are those of its tokens, of shape (1, n).
     """
     result: dict[str, Any] = {"text": piece.text} if piece.text else {}
     if not piece.tokens:

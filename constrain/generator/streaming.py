@@ -13,7 +13,7 @@ import torch
 
 from constrain.arguments import check_count, refused
 from constrain.errors import GenerationError
-from constrain.generator.arguments import check_event, names_of, split_stop_conditions, warn_of_misspelt
+from constrain.generator.arguments import names_of, split_stop_conditions, warn_of_misspelt
 from constrain.generator.base import ExLlamaV2BaseGenerator, check_loaded
 from constrain.generator.job import ExLlamaV2DynamicJob
 from constrain.generator.prompt import PromptBatch, ids_of, left_padding, prepend_embeddings
@@ -199,36 +199,27 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
             BudgetError: the filters allow no output within ``max_new_tokens``.
         """
         warn_of_misspelt(kwargs, names_of(ExLlamaV2StreamingGenerator.begin_stream_ex))
-        check_event(abort_event)
-        options: dict[str, Any] = {
-            "gen_settings": gen_settings,
-            "seed": seed,
-            "stop_conditions": [*self.stop_tokens, *self.stop_strings],
-            "decode_special_tokens": decode_special_tokens,
-            "return_top_tokens": return_top_tokens,
-            "return_logits": return_logits,
-            "return_probs": return_probabilities,
-            "filters": filters,
-            "filter_prefer_eos": filter_prefer_eos,
-            "token_healing": token_healing,
-            "banned_strings": banned_strings,
-            "trigger": trigger,
-            "complete_within_budget": complete_within_budget and max_new_tokens is not None,
-        }
-        with self._turns:
-            self.abort_event = abort_event
-            batch = self._prompts(input_ids, input_mask, position_offsets, input_embeddings)
-            room = self._room(batch.rows, token_healing, max_new_tokens)
-            job = ExLlamaV2DynamicJob(batch.rows, room, embeddings=batch.embeddings, **options)
+        batch = self._prompts(input_ids, input_mask, position_offsets, input_embeddings)
+        job = ExLlamaV2DynamicJob(
+            batch.rows,
+            self._room(batch.rows, token_healing, max_new_tokens),
+            gen_settings=gen_settings,
+            seed=seed,
+            stop_conditions=[*self.stop_tokens, *self.stop_strings],
+            decode_special_tokens=decode_special_tokens,
+            return_top_tokens=return_top_tokens,
+            return_logits=return_logits,
+            return_probs=return_probabilities,
+            filters=filters,
+            filter_prefer_eos=filter_prefer_eos,
+            token_healing=token_healing,
+            banned_strings=banned_strings,
+            embeddings=batch.embeddings,
+            trigger=trigger,
+            complete_within_budget=complete_within_budget and max_new_tokens is not None,
+        )
+        with self._turn(abort_event):
             self._start_job(job, ExLlamaV2Lora.listed(loras), batch)
-            self._mark_begun()
-
-    def _mark_begun(self) -> None:
-        """Note which thread or task has begun the stream, and that the one before, if it has not ended, is lost."""
-        if self._begun is not None:
-            self._replaced.add(self._begun)
-        self._begun = _Begun()
-        _BEGUN.set(self._begun)
 
     def _prompts(
         self,
@@ -283,6 +274,14 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
         self._updates.clear()
         self.cache.current_seq_len = sequence.rows[0].position
         self.sequence_ids = self._last_ids = self._ids(sequence)
+        self._mark_begun()
+
+    def _mark_begun(self) -> None:
+        """Note which thread or task has begun the stream, and that the one before, if it has not ended, is lost."""
+        if self._begun is not None:
+            self._replaced.add(self._begun)
+        self._begun = _Begun()
+        _BEGUN.set(self._begun)
 
     def _end_sequences(self) -> None:
         super()._end_sequences()
@@ -399,7 +398,8 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
             raise end.error
         chunk = "".join(update.released.text for update in updates)
         if end is not None and end.reason == "stop_token":
-            chunk += end.held.text
+            pieces = self.tokenizer.get_id_to_piece_list(job.sequence.request.decode_special_tokens)
+            chunk += end.held.text.removesuffix(pieces[end.held.tokens[-1].id])
         stopped = end is not None and end.reason in ("stop_token", "stop_string")
         tokens = [t for update in updates if not (stopped and update.finish) for t in update.released.tokens]
         result = {"chunk": chunk, "eos": not updates or end is not None, "chunk_token_ids": token_ids(tokens)}

@@ -36,7 +36,6 @@ class _Span:
         place: slice of the pass.
         read: slots of the keys, row by row.
         mask, causal: see :func:`constrain.kernels.attention`.
-        num_rows: number of rows.
     """
 
     place: slice
@@ -217,13 +216,7 @@ class DecodeAttention:
 
 
 class DecodeAttentionBuilder:
-    """Builds the attention metadata of decode passes, which share rotations and the pages of a KV cache.
-
-    Args:
-        model, cache: loaded.
-        page_size: positions per page.
-        device: device of the tokens.
-    """
+    """Builds the attention metadata of decode passes, which share rotations and the pages of a KV cache."""
 
     def __init__(self, model: ExLlamaV2, cache: ExLlamaV2CacheBase, page_size: int, device: torch.device) -> None:
         self._model, self._quantizations = model, (cache.key_quantization, cache.value_quantization)

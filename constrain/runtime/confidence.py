@@ -69,13 +69,7 @@ def token_confidence(
     sums: Sequence[float],
     choices: npt.NDArray[np.float32],
 ) -> TokenConfidence:
-    """Convert a row of :class:`constrain.kernels.Masses` that is on the host.
-
-    Args:
-        mask: the allowed tokens, ``None`` for all.
-        watched: the watched tokens.
-        sums, choices: the row.
-    """
+    """Convert a row of :class:`constrain.kernels.Masses` that is on the host; ``mask``, ``watched``: as above."""
     total, allowed, sampled = sums
     shown = mask if _is_few(mask) else watched
     logits = choices[: 0 if shown is None else min(shown.count, MAX_CHOICES)].copy()

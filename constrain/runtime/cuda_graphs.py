@@ -25,14 +25,7 @@ _MIN_PAGES = 4
 
 @dataclass(eq=False)
 class DecodeGraph:
-    """Decode pass of one shape.
-
-    Attributes:
-        batch: its inputs.
-        context: forward context of its layers and the head.
-        replay: runs the pass.
-        states: hidden states ``[num_rows, hidden]``, the input of the head, once a pass has run.
-    """
+    """Decode pass of one shape; ``states``: of its last run, ``[num_rows, hidden]``, the input of the head."""
 
     batch: StaticBatch
     context: ForwardContext
@@ -52,14 +45,7 @@ class DecodeGraphRunner:
         sampled: torch.Tensor,
         uploads: Uploads,
     ) -> None:
-        """
-        Args:
-            model, cache: loaded; what enters and leaves a pass is on the device of the head.
-            page_size: positions per page.
-            history: int32 ``[pages, page_size]``, the tokens at the positions of the pages.
-            sampled: int64 ``[rows]``, the tokens sampled in the previous pass.
-            uploads: sends values to the device.
-        """
+        """``history``, ``sampled``: see :class:`~constrain.runtime.model_runner.ModelRunner`."""
         self._model, self._history = model, history
         self._sampled, self._uploads = sampled, uploads
         self._captures = history.device.type == "cuda" and not model.config.no_graphs

@@ -63,11 +63,7 @@ class DecodeLoop:
         sampler: BatchSampler,
         workers: Workers | None,
     ) -> None:
-        """
-        Args:
-            runner, scheduler, speculation, sampler: the parts of a step.
-            workers: compute masks while the model runs; ``None``: masks are computed when they are needed.
-        """
+        """``workers``: compute masks while the model runs; ``None``: masks are computed when they are needed."""
         self.num_tokens = 0
         self._runner, self._scheduler, self._speculation, self._sampler = runner, scheduler, speculation, sampler
         self._workers = workers

@@ -50,12 +50,7 @@ class BatchRow(NamedTuple):
 
 @dataclass(frozen=True)
 class ForwardBatch:
-    """Rows of any widths, concatenated into a batch of one.
-
-    Attributes:
-        rows: the rows.
-        page_size: positions per page.
-    """
+    """Rows of any widths, concatenated into a batch of one."""
 
     rows: Sequence[BatchRow]
     page_size: int

@@ -12,13 +12,7 @@ Compute = Callable[[torch.Tensor], torch.Tensor]
 
 
 class CapturedSegment:
-    """A segment of layers on one device: a CUDA graph over a static tensor, to which its input is copied.
-
-    Args:
-        device: of the segment.
-        compute: runs its layers.
-        captures: whether to capture a graph.
-    """
+    """A segment of layers on one device: a CUDA graph over a static tensor, to which its input is copied."""
 
     def __init__(self, device: torch.device, compute: Compute, captures: bool) -> None:
         self._device, self._compute, self._captures = device, compute, captures

@@ -140,14 +140,8 @@ class MaskBatch:
     def add(self, constraint: Constraint, token: int | None, budget: int | None) -> PendingMask | None:
         """Queue accepting ``token``, if any, and computing the next mask; the work begins with :meth:`start`.
 
-        Args:
-            constraint: must not be used by others until the mask is done.
-            token: next token of the sequence; ``None``: only compute the mask.
-            budget: token budget of the mask.
-
-        Returns:
-            The pending mask, until which the constraint must not be used; ``None`` for a constraint that has to run on
-            the thread of the runtime.
+        Returns the pending mask, until which the constraint must not be used; ``None`` for a constraint that has to run
+        on the thread of the runtime.
         """
         matchers = constraint.matchers
         if matchers is not None and len(matchers) == 1:

@@ -39,11 +39,7 @@ class Measurements:
     """Sets the confidence of sampled tokens."""
 
     def __init__(self, model: ExLlamaV2, width: int) -> None:
-        """
-        Args:
-            model: the model.
-            width: number of tokens to sample from, the first of the vocabulary.
-        """
+        """``width``: number of tokens to sample from, the first of the vocabulary."""
         self._model, self._width = model, width
         self._waiting: WeakKeyDictionary[SequenceState, list[_Unmeasured]] = WeakKeyDictionary()
 
@@ -53,11 +49,9 @@ class Measurements:
         """Set the confidence of a token, or note what :meth:`complete` needs to set it.
 
         Args:
-            sequence: the sequence.
-            token: its token.
+            sequence, token: a sequence, and its token.
             mask: the tokens that were allowed, ``None`` for all.
-            sampled: the pass that the token is from.
-            place: row of the token in that pass.
+            sampled, place: the pass that the token is from, and its row there.
         """
         if sampled.masses is not None:
             (sums, choices), watched = sampled.masses, sequence.request.watched_tokens
@@ -68,9 +62,7 @@ class Measurements:
     def complete(self, sequence: SequenceState, context: ForwardContext) -> None:
         """Set the confidence of the tokens that wait for it, once the sequence has ended or they are many.
 
-        Args:
-            sequence: the sequence.
-            context: forward context of a pass with its adapters.
+        ``context`` is the forward context of a pass with the adapters of the sequence.
         """
         waiting = self._waiting.get(sequence) if self._waiting else None
         if waiting and (sequence.finish is not None or len(waiting) >= _BATCH):

@@ -60,12 +60,7 @@ class ModelRunner:
     max_rows = 256
 
     def __init__(self, model: ExLlamaV2, cache: ExLlamaV2CacheBase, page_size: int) -> None:
-        """
-        Args:
-            model: loaded.
-            cache: its row length is a multiple of ``page_size``.
-            page_size: positions per page.
-        """
+        """``cache``: of the loaded model; the length of its rows is a multiple of ``page_size``."""
         self.model, self.cache, self.page_size = model, cache, page_size
         self.num_pages = cache.batch_size * cache.max_seq_len // page_size
         device = model.modules[-1].device

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from array import array
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -43,21 +43,6 @@ class KVPage:
     users: int = 0
 
 
-@dataclass(frozen=True)
-class PrefixMatch:
-    """Result of the prefix cache lookup of a prompt.
-
-    Attributes:
-        keys: keys of all full pages of the prompt.
-        pages: the cached page, or ``None``, for each key.
-        partial: the page with the longest common prefix with the tokens after the cached pages, and its length.
-    """
-
-    keys: list[bytes]
-    pages: list[KVPage | None]
-    partial: tuple[KVPage | None, int]
-
-
 def chain_key(parent: bytes, tokens: Sequence[int]) -> bytes:
     """Return the digest of the tokens of a page, chained to ``parent``, the digest of all tokens before them."""
     return hashlib.blake2b(array("q", tokens).tobytes(), digest_size=16, key=parent).digest()
@@ -85,11 +70,7 @@ class PageAllocator:
     """
 
     def __init__(self, num_pages: int, page_size: int, tensors: Callable[[], list[torch.Tensor]]) -> None:
-        """
-        Args:
-            num_pages, page_size: number and size of the pages of every cache.
-            tensors: returns the tensors that are stored by page, each ``[num_pages, page_size, ...]``.
-        """
+        """``tensors``: returns the tensors that are stored by page, each ``[num_pages, page_size, ...]``."""
         self.page_size = page_size
         self.pages = [KVPage(index) for index in range(num_pages)]
         self._tensors = tensors
@@ -118,14 +99,16 @@ class PageAllocator:
         """Pages that no sequence uses, in eviction order."""
         return list(self._idle)
 
-    def match_prefix(self, prompt: Sequence[int], root: bytes) -> PrefixMatch:
-        """Look up the cached pages of a prompt.
+    def match_prefix(
+        self, prompt: Sequence[int], root: bytes
+    ) -> tuple[list[bytes], list[KVPage | None], tuple[KVPage | None, int]]:
+        """Look up the cached pages of a prompt, under a root that stands for its adapters.
 
         The last token of the prompt is always a cache miss: it has to go through the model to produce logits.
 
-        Args:
-            prompt: the tokens.
-            root: separates sequences whose keys and values differ for another reason, such as adapters.
+        Returns:
+            The keys of all full pages of the prompt; the cached page, if any, of each; and the page with the longest
+            common prefix with the tokens after the cached pages, and its length.
         """
         size, known = self.page_size, prompt[:-1]
         keys: list[bytes] = []
@@ -134,7 +117,7 @@ class PageAllocator:
         pages = [self._by_key.get(key) for key in keys]
         missing = pages.index(None) if None in pages else len(pages)
         parent = keys[missing - 1] if missing else root
-        return PrefixMatch(keys, pages, self._most_similar(parent, known[missing * size : (missing + 1) * size]))
+        return keys, pages, self._most_similar(parent, known[missing * size : (missing + 1) * size])
 
     def allocate(self, prompt: Sequence[int], count: int, root: bytes = _ROOT) -> list[KVPage] | None:
         """Allocate ``count`` pages for a sequence that starts with ``prompt``, and grows by at least one token.
@@ -145,14 +128,13 @@ class PageAllocator:
         Returns:
             The pages, or ``None`` if there are not enough.
         """
-        match = self.match_prefix(prompt, root)
-        shared = [page for page in match.pages if page is not None]
+        keys, cached, (source, common) = self.match_prefix(prompt, root)
+        shared = [page for page in cached if page is not None]
         fresh = count - len(shared)
         if fresh > len(self._idle) - sum(page.users == 0 for page in shared):
             return None
         for page in shared:
             self._use(page)
-        source, common = match.partial
         taken = self._take(fresh, source)
         if source is not None and source is not taken[0]:
             self.copy([source.index], [taken[0].index], common)
@@ -160,8 +142,8 @@ class PageAllocator:
         for page, kept in zip(taken, [common] + [0] * (fresh - 1), strict=True):
             self._forget(page, kept)
         rest = iter(taken)
-        pages = [page or next(rest) for page in match.pages] + list(rest)
-        for page, parent, key in zip(pages, [root, *match.keys], [*match.keys, None], strict=False):
+        pages = [page or next(rest) for page in cached] + list(rest)
+        for page, parent, key in zip(pages, [root, *keys], [*keys, None], strict=False):
             if page in taken:
                 self._claim(page, parent, key)
         return pages
@@ -212,49 +194,9 @@ class PageAllocator:
             (source, target), part = indices[tensor.device], tensor[:, :count]
             part.index_copy_(0, target, part.index_select(0, source))
 
-    def defragment(self) -> None:
-        """Move pages so that those of each sequence are contiguous, except where sequences branch.
-
-        Raises:
-            GenerationError: a sequence is running.
-        """
-        self._check_idle()
-        if all(self._is_followed(page) for page in self.pages):
-            return
-        order = self._in_sequence_order()
-        moved = [(page, place) for place, page in enumerate(order) if page.index != place]
-        copied = [(page.index, place) for page, place in moved if page.tokens]
-        self.copy([source for source, _ in copied], [target for _, target in copied], self.page_size)
-        for page, place in moved:
-            page.index = place
-        self.pages = order
-
-    def _is_followed(self, page: KVPage) -> bool:
-        """Whether the page after ``page``, in one of the sequences that go on after it, is the next one in memory."""
-        following = self._after(page)
-        return not following or any(other.index == page.index + 1 for other in following)
-
-    def _after(self, page: KVPage) -> Collection[KVPage]:
-        return () if page.key is None else self._children.get(page.key, ())
-
-    def _in_sequence_order(self) -> list[KVPage]:
-        """Return all pages, sequence by sequence; empty pages come last."""
-        order: dict[KVPage, None] = {}
-        for page in self.pages:
-            first = page
-            while (before := self._by_key.get(first.parent)) is not None and before not in order:
-                first = before
-            rest = [first] if page.tokens else []
-            while rest:
-                page = rest.pop()
-                if page not in order:
-                    order[page] = None
-                    rest += sorted(self._after(page), key=lambda child: -child.index)
-        return list(order | dict.fromkeys(self.pages))
-
     def _check_idle(self) -> None:
         if any(page.users for page in self.pages):
-            raise GenerationError("pages cannot be moved or forgotten while jobs are running")
+            raise GenerationError("pages cannot be forgotten while jobs are running")
 
     def _use(self, page: KVPage) -> None:
         self._idle.pop(page, None)

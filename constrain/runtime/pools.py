@@ -18,12 +18,7 @@ T = TypeVar("T", TokenMask, TokenBias)
 
 
 class _Pool(ABC, Generic[T]):
-    """Rows of a tensor on a device, each with one value; the least recently used are overwritten.
-
-    Args:
-        capacity: number of rows, at least those of a pass.
-        uploads: sends values to the device.
-    """
+    """Rows of a tensor on a device, at least as many as a pass has; the least recently used are overwritten."""
 
     def __init__(self, capacity: int, uploads: Uploads) -> None:
         self._capacity, self._uploads = capacity, uploads

@@ -16,12 +16,7 @@ _Chunk: TypeAlias = tuple[SequenceState, CachedTokens, BatchRow]
 
 
 class Prefill:
-    """Computes prompts, one forward pass per step, so that other sequences get their tokens in between.
-
-    Args:
-        runner: runs the forward passes.
-        max_chunk_size: maximum number of prompt tokens in a pass.
-    """
+    """Computes prompts, one forward pass per step, so that other sequences get their tokens in between."""
 
     def __init__(self, runner: ModelRunner, max_chunk_size: int) -> None:
         self._runner, self._max_chunk_size = runner, max_chunk_size
@@ -33,12 +28,8 @@ class Prefill:
         The prompts that are nearest to their ends come first, so that short ones need not wait for long ones. Every
         other step begins with the sequence that has waited longest, so that none starves.
 
-        Args:
-            sequences: those whose prompts are not cached, in the order in which they started.
-            proposer: source of draft tokens.
-
-        Returns:
-            The sequences that got on, through this or through the pages of others.
+        Returns those of the sequences, given in the order in which they started, that got on, through this or through
+        the pages of others.
         """
         self._num_steps += 1
         order = sorted(sequences, key=_remaining)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from constrain.arguments import check_count, check_text, texts_of
-from constrain.errors import ArgumentError
+from constrain.errors import ArgumentError, GenerationError
 from constrain.filters import Constraint
 from constrain.filters.masks import TokenMask
 from constrain.model import ExLlamaV2Lora, ExLlamaV2MMEmbedding
@@ -62,6 +62,7 @@ class Request:
 
     Raises:
         ArgumentError: an argument has the wrong type, or is out of range.
+        GenerationError: the trigger is empty.
     """
 
     prompt: Sequence[torch.Tensor]
@@ -108,6 +109,8 @@ class Request:
         object.__setattr__(self, "banned_strings", banned)
         if self.trigger is not None:
             check_text("trigger", self.trigger)
+            if not self.trigger:
+                raise GenerationError("the trigger must not be empty; leave it out to constrain the whole output")
         check_count("particles", self.particles, 1)
         if self.faithful:
             self._check_faithful()
@@ -136,8 +139,3 @@ class Request:
         found = [name for name, is_set in settings.items() if is_set]
         if found:
             raise ArgumentError(f"faithful sampling is of the model's own distribution, without {', '.join(found)}")
-
-    @property
-    def host_bound(self) -> list[str]:
-        """User-facing names of the settings that make every token wait for the host before the next pass."""
-        return ["post_sampling_hooks"] if self.hook is not None else []

@@ -118,7 +118,7 @@ class Runtime:
         self.runner = ModelRunner(model, cache, size)
         self.allocator = PageAllocator(self.runner.num_pages, size, self._paged_tensors)
         self.speculation = Speculation(self.runner, proposer, jump_forward)
-        self.scheduler = Scheduler(ModelRunner.max_rows, self.speculation.drafts)
+        self.scheduler = Scheduler(self.speculation.drafts)
         self.max_batch_size = min(max_batch_size, ModelRunner.max_rows)
         longest = min(model.config.max_seq_len, self.runner.num_pages * size)  # attention has no more rotations
         self.max_seq_len = min(longest, max_seq_len or longest)

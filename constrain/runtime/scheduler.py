@@ -19,7 +19,6 @@ class ScheduledSequence:
     """A sequence in a decode batch.
 
     Attributes:
-        sequence: the sequence.
         rows: its last token and the proposed tokens; for guidance a second row.
         epoch: epoch of the sequence when it was scheduled.
         ahead: number of its tokens that were in flight then.
@@ -102,16 +101,12 @@ class Scheduler:
         num_rows: number of rows of the running sequences.
     """
 
-    def __init__(self, max_rows: int, drafts: Callable[[SequenceState], bool]) -> None:
-        """
-        Args:
-            max_rows: maximum number of rows of a decode batch.
-            drafts: returns whether draft tokens are to be proposed for a sequence, which needs all its tokens.
-        """
+    def __init__(self, drafts: Callable[[SequenceState], bool]) -> None:
+        """``drafts``: returns whether draft tokens are to be proposed for a sequence, which needs all its tokens."""
         self.waiting: list[SequenceState] = []
         self.running: list[SequenceState] = []
         self.num_rows = 0
-        self._max_rows, self._drafts = max_rows, drafts
+        self._drafts = drafts
         self._next_loras: tuple[ExLlamaV2Lora, ...] = ()
 
     def add(self, sequence: SequenceState) -> None:
@@ -155,11 +150,9 @@ class Scheduler:
         return False
 
     def schedule(self, sequences: Sequence[SequenceState], in_flight: DecodeBatch) -> list[ScheduledSequence]:
-        """Choose the sequences of the next decode batch: those that share adapters, up to the maximum number of rows.
+        """Choose the sequences of the next decode batch: those that share adapters.
 
-        Args:
-            sequences: those whose prompts are cached.
-            in_flight: the batch whose tokens the host does not know yet.
+        The tokens of the batch in flight are not known yet.
         """
         ready = [each for each in sequences if each.finish is None]
         groups = list(dict.fromkeys(each.request.loras for each in ready))
@@ -167,13 +160,8 @@ class Scheduler:
             turn = groups.index(self._next_loras) if self._next_loras in groups else 0
             self._next_loras = groups[(turn + 1) % len(groups)]
             ready = [each for each in ready if each.request.loras == groups[turn]]
-        scheduled: list[ScheduledSequence] = []
-        room = self._max_rows
-        for sequence in ready:
-            if len(sequence.rows) <= room and (each := self._schedule_one(sequence, in_flight)) is not None:
-                scheduled.append(each)
-                room -= len(sequence.rows)
-        return scheduled
+        scheduled = (self._schedule_one(each, in_flight) for each in ready)
+        return [each for each in scheduled if each is not None]
 
     def _schedule_one(self, sequence: SequenceState, in_flight: DecodeBatch) -> ScheduledSequence | None:
         """Schedule a sequence at its position after the in-flight step, assuming that its proposals are accepted."""

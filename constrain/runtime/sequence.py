@@ -51,16 +51,7 @@ class SequenceState:
     def __init__(
         self, request: Request, max_new_tokens: int, tokenizer: ExLlamaV2Tokenizer, width: int, serial: int
     ) -> None:
-        """Prepare a sequence; for token healing, the last token of its prompts is removed.
-
-        Args:
-            request, max_new_tokens, serial: see the attributes.
-            tokenizer: of the model.
-            width: number of logits.
-
-        Raises:
-            GenerationError: the trigger is empty.
-        """
+        """Prepare a sequence, for token healing without the last token of its prompts; ``width``: number of logits."""
         self.request, self.sampling, self.serial = request, request.sampling, serial
         self.mu: float | None = None
         self.rows = [CachedTokens(ids) for ids in request.prompt]
@@ -293,11 +284,7 @@ class SequenceState:
         return accepts
 
     def _append(self, sampled: SampledToken, completes: bool, stops: bool, accepts: bool) -> Update:
-        """Append a token, which may complete the constraint, or be a stop token.
-
-        Args:
-            accepts: notify the constraint.
-        """
+        """Append a token, which may complete the constraint, or be a stop token; ``accepts``: notify the constraint."""
         healed, self._prefix_token = self.is_healing, None
         if healed and not self.request.constrain_healing:
             self._start += 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from constrain.errors import GenerationError
 from constrain.runtime.detokenizer import Detokenizer
 from constrain.tokenizer import ExLlamaV2Tokenizer
 
@@ -16,15 +15,7 @@ class Trigger:
     """
 
     def __init__(self, string: str, tokenizer: ExLlamaV2Tokenizer) -> None:
-        """Watch from the beginning of the output.
-
-        Raises:
-            GenerationError: the string is empty.
-        """
-        if not string:
-            raise GenerationError(
-                "the trigger must not be empty; leave it out to constrain the output from its beginning"
-            )
+        """``string``: not empty."""
         self.string = string
         self._tokenizer = tokenizer
         self.reset()

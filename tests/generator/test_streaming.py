@@ -133,6 +133,10 @@ def test_stop_conditions(generator: ExLlamaV2StreamingGenerator) -> None:
     # Text that is held when a stop token comes is not lost.
     results = stream(generator, "x", 9, settings=forcing([y, EOS]))
     assert [result["chunk"] for result in results] == ["", "y"]
+    # A stop token that has text does not show it.
+    generator.set_stop_conditions([he, "yes"])
+    results = stream(generator, "x", 9, settings=forcing([y, he]))
+    assert text_of(results) == "y" and results[-1]["eos_reason"] == "stop_token"
     with pytest.raises(ValueError, match="stop condition"):
         generator.set_stop_conditions([1.5])  # type: ignore[list-item]
     with pytest.raises(ValueError, match="not None"):

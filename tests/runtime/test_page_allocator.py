@@ -174,32 +174,3 @@ def test_pages_of_running_sequences_are_never_taken(allocator: PageAllocator) ->
     assert allocator.allocate([3] * 20, 4) is not None
     allocator.release(running)
     assert all(page.users == (page in running[:2]) for page in running)
-
-
-def test_defragmenting_keeps_content_and_lays_sequences_out_in_one_piece(
-    allocator: PageAllocator, cache: ExLlamaV2Cache
-) -> None:
-    allocator.release(fill(allocator, list(range(100, 117)), 18))
-    second = fill(allocator, list(range(200, 210)), 12)
-    first = allocator.allocate(list(range(100, 130)), 4)
-    assert first is not None
-    allocator.commit(first, list(range(100, 130)), 0)
-    for pages, start in ((first, 100), (second, 200)):
-        for number, page in enumerate(pages):
-            for tensor in cache.all_tensors():
-                tensor[0, page.index * SIZE : (page.index + 1) * SIZE] = start + number
-    with pytest.raises(GenerationError, match="running"):
-        allocator.defragment()
-    allocator.release(first)
-    allocator.release(second)
-    allocator.defragment()
-    check(allocator, [])
-    for pages, start in ((first, 100), (second, 200)):
-        places = [page.index for page in pages]
-        assert places == list(range(places[0], places[0] + len(places)))
-        for number, page in enumerate(pages):
-            place = slice(page.index * SIZE, (page.index + 1) * SIZE)
-            assert all((tensor[0, place] == start + number).all() for tensor in cache.all_tensors())
-    order = [page.index for page in allocator.pages]
-    allocator.defragment()
-    assert [page.index for page in allocator.pages] == order

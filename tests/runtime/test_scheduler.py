@@ -25,7 +25,7 @@ class _Counted:
 
 
 def test_the_work_of_a_step_grows_in_proportion_to_the_queue() -> None:
-    scheduler = Scheduler(8, lambda sequence: False)
+    scheduler = Scheduler(lambda sequence: False)
     scheduler.waiting = waiting = [_Counted() for _ in range(1000)]  # type: ignore[assignment]
     first: list[Any] = scheduler.admit(lambda sequence: False)
     assert not first and scheduler.waiting == waiting and _Counted.asked <= 2 * len(waiting)

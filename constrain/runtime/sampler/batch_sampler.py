@@ -159,11 +159,7 @@ class BatchSampler:
     """Samples a token for each row of a pass."""
 
     def __init__(self, runner: ModelRunner, width: int) -> None:
-        """
-        Args:
-            runner: runs the forward passes.
-            width: number of tokens to sample from, the first of the vocabulary.
-        """
+        """``width``: number of tokens to sample from, the first of the vocabulary."""
         self._runner, self.width = runner, width
         device = runner.device
         words = (runner.model.config.padded_vocab_size + 31) // 32

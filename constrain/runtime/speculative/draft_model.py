@@ -34,9 +34,8 @@ class DraftModel(Proposer):
         """
         Args:
             model, cache: the smaller model, and its cache, with the same pages as that of the target model.
-            page_size: positions per page.
+            page_size, num_tokens: positions per page, and most tokens to propose at a time.
             width: number of tokens that the target model samples from.
-            num_tokens: maximum number of tokens to propose at a time.
         """
         self.runner = ModelRunner(model, cache, page_size)
         self.num_tokens, self.min_probability = num_tokens, 0.0

@@ -26,12 +26,7 @@ class Speculation:
     """
 
     def __init__(self, runner: ModelRunner, proposer: Proposer | None, jump_forward: bool) -> None:
-        """
-        Args:
-            runner: runs the forward passes.
-            proposer: see the attributes.
-            jump_forward: propose text that a constraint forces.
-        """
+        """``jump_forward``: propose text that a constraint forces."""
         self._runner, self.proposer, self._jump_forward = runner, proposer, jump_forward
 
     def drafts(self, sequence: SequenceState) -> bool:

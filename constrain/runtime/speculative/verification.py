@@ -18,13 +18,7 @@ from constrain.runtime.sequence import SequenceState
 def verify(each: ScheduledSequence, sampled: SampledBatch, measurements: Measurements) -> list[Update]:
     """Verify the proposed tokens of a sequence, and append tokens up to and including the first that was not proposed.
 
-    Args:
-        each: the sequence in the step, with or without proposals.
-        sampled: the tokens of the step.
-        measurements: sets the confidence of the tokens, if requested.
-
-    Returns:
-        An update for each token; all but the last were proposed.
+    Returns an update for each token; all but the last were proposed.
     """
     sequence, updates = each.sequence, list[Update]()
     constraint = sequence.constraint.active
