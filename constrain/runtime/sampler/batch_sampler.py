@@ -66,9 +66,10 @@ class _Variant(NamedTuple):
 
 
 class Reported(NamedTuple):
-    """Values of a pass besides its tokens, each ``[rows, ...]``; ``None`` where not requested.
+    """Values of a pass, each ``[rows, ...]``; ``None`` where not requested.
 
     Attributes:
+        tokens, probabilities: ``[rows]``, the sampled tokens, and their probabilities.
         top_ids, top_probabilities: ``[rows, k]``, the most likely tokens.
         raw, final: logits ``[rows, padded vocabulary]``, as the model returns them, and as they are sampled from.
         logprobs: ``[rows]``, log probabilities of the sampled tokens by the model alone.
@@ -77,6 +78,8 @@ class Reported(NamedTuple):
             computed.
     """
 
+    tokens: torch.Tensor
+    probabilities: torch.Tensor
     top_ids: torch.Tensor | None = None
     top_probabilities: torch.Tensor | None = None
     raw: torch.Tensor | None = None
@@ -115,35 +118,26 @@ class SampledBatch(NamedTuple):
 class Sampled:
     """Sampled tokens that are being copied to the host."""
 
-    def __init__(
-        self,
-        tokens: torch.Tensor,
-        probabilities: torch.Tensor,
-        reported: Reported,
-        side: SideStream,
-        states: torch.Tensor | None,
-    ) -> None:
+    def __init__(self, reported: Reported, states: torch.Tensor | None, side: SideStream) -> None:
         """
         Args:
-            tokens, probabilities, reported, states: see :class:`SampledBatch`.
+            reported, states: see :class:`SampledBatch`.
             side: copies in parallel to work queued later, which must not change the values before the copy ends.
         """
-        self._states = states
         # Later work on the device could overwrite tensors that nothing refers to while they are copied.
-        self._sources = tokens, probabilities, reported
+        self._source, self._states = reported, states
         side.follow()
         with side.queue():
-            self._tokens, self._probabilities = _to_host(tokens), _to_host(probabilities)
-            self._reported = Reported(*(None if each is None else _to_host(each) for each in reported))
-            self._copied = Event(tokens.device)
+            self._reported = _each(_to_host, reported)
+            self._copied = Event(reported.tokens.device)
 
     def wait(self) -> SampledBatch:
         """Wait for the tokens, and return them."""
         self._copied.wait()
-        ids, probabilities, raw, final, logprobs, likely_ids, likely, sums, choices = self._reported
+        tokens, chances, ids, probabilities, raw, final, logprobs, likely_ids, likely, sums, choices = self._reported
         return SampledBatch(
-            self._tokens.tolist(),
-            self._probabilities.tolist(),
+            tokens.tolist(),
+            chances.tolist(),
             None if ids is None or probabilities is None else [*zip(_by_row(ids), _by_row(probabilities), strict=True)],
             None if raw is None else _by_row(raw),
             None if final is None else _by_row(final),
@@ -179,17 +173,12 @@ class BatchSampler:
             tokens = [token for (token,) in allowed]
             self._runner.uploads.send(self._runner.sampled[:count], tokens)
             self._probabilities[:count] = 1.0
-            reported = Reported()
+            reported = Reported(self._runner.sampled, self._probabilities)
         else:
             reported = self._with_logprobs(self._queue(output, rows, variant, allowed), rows)
         unmeasured = reported.sums is None and any(row.measured for row in rows)
-        return Sampled(
-            self._runner.sampled[:count],
-            self._probabilities[:count],
-            Reported(*(None if each is None else each[:count] for each in reported)),
-            self._side,
-            output.states[:count] if unmeasured else None,
-        )
+        states = output.states[:count] if unmeasured else None
+        return Sampled(_each(lambda values: values[:count], reported), states, self._side)
 
     def _with_logprobs(self, reported: Reported, rows: Sequence[SamplingRow]) -> Reported:
         """Add log probabilities by the model alone, if requested; drop logits that were needed for these only."""
@@ -321,7 +310,7 @@ class BatchSampler:
             )
             if variant.guided:
                 out[0].copy_(out[0][inputs.chosen["pairs"].long()])
-            reported = Reported(raw=raw if variant.raw else None)
+            reported = Reported(*out, raw=raw if variant.raw else None)
             if top is not None:
                 reported = reported._replace(top_ids=top.ids, top_probabilities=top.probabilities)
             if variant.measured:
@@ -364,6 +353,11 @@ def _few_allowed(rows: Sequence[SamplingRow], width: int) -> list[Sequence[int]]
             return None
         found.append(tokens)
     return found
+
+
+def _each(change: Callable[[torch.Tensor], torch.Tensor], reported: Reported) -> Reported:
+    """Return the values that are there, changed."""
+    return Reported(*(None if each is None else change(each) for each in reported))  # type: ignore[arg-type]
 
 
 def _by_row(values: torch.Tensor) -> Sequence[torch.Tensor]:
