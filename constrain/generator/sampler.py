@@ -206,8 +206,7 @@ def _sample(
     mu = _mirostat_mu(settings, count)
     tensors = _inputs(params, mu).sampling(torch.zeros(count, dtype=torch.int), shaped)
     tensors = replace(tensors, uniform=torch.tensor(_row_randoms(random, count), dtype=torch.float64))
-    counts = torch.full((count,), top_tokens, dtype=torch.int)
-    top = TopTokens(torch.zeros(count, top_tokens, dtype=torch.int64), torch.zeros(count, top_tokens), counts)
+    top = TopTokens.empty(torch.full((count,), top_tokens, dtype=torch.int), top_tokens)
     protected = None if params.xtc_protected is None else _chosen(params.xtc_protected, rows)
     tokens, probs = sample(rows, tensors, protected=protected, top=top if top_tokens else None, shaped=shaped)
     if settings.mirostat and settings.mirostat_mu is not None and params.mirostat is not None:

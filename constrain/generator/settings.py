@@ -23,10 +23,12 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _NUMBERS = {
-    (-math.inf, math.inf): "token_frequency_penalty token_presence_penalty temp_exponent skew mirostat_tau mirostat_eta",
+    (-math.inf, math.inf): (
+        "token_frequency_penalty token_presence_penalty temp_exponent skew mirostat_tau mirostat_eta"
+    ),
     (0, math.inf): (
-        "token_repetition_penalty temperature smoothing_factor min_temp max_temp top_p top_a min_p tfs typical dry_base "
-        "dry_multiplier"
+        "token_repetition_penalty temperature smoothing_factor min_temp max_temp top_p top_a min_p tfs typical "
+        "dry_base dry_multiplier"
     ),
     (0, 1): "xtc_probability xtc_threshold",
 }

@@ -93,3 +93,11 @@ class TopTokens(NamedTuple):
     ids: torch.Tensor
     probabilities: torch.Tensor
     counts: torch.Tensor
+
+    @staticmethod
+    def empty(counts: torch.Tensor, most: int) -> TopTokens:
+        """Return room for ``most`` tokens of each row, on the device of ``counts``."""
+        shape, device = (len(counts), most), counts.device
+        return TopTokens(
+            torch.zeros(shape, dtype=torch.int64, device=device), torch.zeros(shape, device=device), counts
+        )

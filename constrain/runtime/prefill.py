@@ -32,7 +32,7 @@ class Prefill:
         the pages of others.
         """
         self._num_steps += 1
-        order = sorted(sequences, key=_remaining)
+        order = sorted(sequences, key=lambda each: sum(row.prompt_end - row.position for row in each.rows))
         if self._num_steps % 2:
             order = [*sequences[:1], *(each for each in order if each is not sequences[0])]
         batch = self._chunks([(sequence, row) for sequence in order for row in sequence.rows])
@@ -72,11 +72,6 @@ class Prefill:
         """Return whether a chunk may join a pass with others: it must end with a page or with the prompt."""
         is_whole = chunk.end == row.prompt_end or chunk.end % self._runner.page_size == 0
         return is_whole and len(chunk.ids) <= room and _share_passes(first, sequence)
-
-
-def _remaining(sequence: SequenceState) -> int:
-    """Return the number of prompt tokens that are still to be computed."""
-    return sum(row.prompt_end - row.position for row in sequence.rows)
 
 
 def _share_passes(one: SequenceState, other: SequenceState) -> bool:

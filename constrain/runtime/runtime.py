@@ -100,12 +100,10 @@ class Runtime:
     ) -> None:
         """
         Args:
-            model: loaded.
+            model, tokenizer: loaded.
             cache: its concatenated rows are divided into pages.
-            tokenizer: of the model.
             page_size: positions per page, a divisor of the row length of the cache; by default 256, or less if that is
                 no divisor.
-            max_batch_size: see the attributes.
             max_chunk_size: maximum number of prompt tokens in a step, between which others get their tokens and can be
                 cancelled; by default as many as fit in a forward pass of the model, on a CPU at most 512.
             max_seq_len: maximum sequence length, at most the model's, which is the default.

@@ -56,7 +56,10 @@ class SequenceState:
         self.mu: float | None = None
         self.rows = [CachedTokens(ids) for ids in request.prompt]
         self._num_prompt = self._length = self.rows[0].prompt_length
-        self._prefix_token = self._split_for_healing(tokenizer) if request.heal else None
+        self._prefix_token: int | None = None
+        if request.heal and can_heal(tokenizer, request.prompt):
+            self._prefix_token = self._last_token()
+            self._truncate(1)
         self.max_new_tokens = max_new_tokens
         self.finish: Finish | None = None
         self.last_token = self._last_token()
@@ -218,14 +221,6 @@ class SequenceState:
     def accept(self, sampled: SampledToken) -> Update:
         """Process a sampled token, and return its update; id -1 if none could be sampled."""
         return self.guarded(self._accept, sampled) or Update()
-
-    def _split_for_healing(self, tokenizer: ExLlamaV2Tokenizer) -> int | None:
-        """Remove the last token of each prompt if all can be regenerated; return that of the first prompt."""
-        if not can_heal(tokenizer, self.request.prompt):
-            return None
-        last = self._last_token()
-        self._truncate(1)
-        return last
 
     @property
     def has_own_conditions(self) -> bool:

@@ -297,7 +297,7 @@ class BatchSampler:
                 apply_dry(logits, output.history, output.lengths, inputs.dry, self._chosen(inputs, "breakers"))
             masks = self._chosen(inputs, "masks") if variant.masked else None
             out = self._runner.sampled[: len(logits)], self._probabilities[: len(logits)]
-            top = _empty_top(len(logits), variant.top, inputs.top_counts) if variant.top else None
+            top = TopTokens.empty(inputs.top_counts, variant.top) if variant.top else None
             sample(
                 logits,
                 inputs.sampling(output.lengths, variant.shaped, variant.uniform),
@@ -337,11 +337,6 @@ class BatchSampler:
 
     def _chosen(self, inputs: SamplingInputs, name: str) -> ChosenRows:
         return ChosenRows(self._masks.bits[:, : (self.width + 31) // 32], inputs.chosen[name])
-
-
-def _empty_top(rows: int, count: int, counts: torch.Tensor) -> TopTokens:
-    ids = torch.zeros(rows, count, dtype=torch.int64, device=counts.device)
-    return TopTokens(ids, torch.zeros(rows, count, device=counts.device), counts)
 
 
 def _few_allowed(rows: Sequence[SamplingRow], width: int) -> list[Sequence[int]] | None:
