@@ -22,6 +22,9 @@ _UNSUPPORTED: tuple[tuple[str, tuple[Any, ...]], ...] = (
     ("layer_replication", ()),
     ("alora_invocation_tokens", ()),
 )
+#: Initialisations that change the weights of the model, so that an adapter belongs to these; some names go on, such as
+#: "pissa_niter_4".
+_CHANGING = ("pissa", "olora", "corda", "loftq", "lora_ga")
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,7 @@ class LoraConfig:
         for key, values in _UNSUPPORTED:
             if reader.raw(key, None) not in (None, *values):
                 raise reader.error(key, f"{reader.raw(key)!r} is not supported")
+        _check_initialisation(reader)
         ranks, alphas = _pattern(reader, "rank_pattern"), _pattern(reader, "alpha_pattern")
         return cls(
             rank=reader.integer("r", high=_MAX_RANK),
@@ -74,6 +78,16 @@ class LoraConfig:
 
     def _scaling(self, rank: int, alpha: float) -> float:
         return alpha / (math.sqrt(rank) if self.stabilised else rank)
+
+
+def _check_initialisation(reader: ConfigReader) -> None:
+    name = reader.raw("init_lora_weights", None)
+    if isinstance(name, str) and name.startswith(_CHANGING):
+        raise reader.error(
+            "init_lora_weights",
+            f"{name!r} changes the weights of the model, to which the adapter belongs; convert it to one of the "
+            "original weights with save_pretrained(path_initial_model_for_weight_conversion=...) of peft",
+        )
 
 
 def _pattern(reader: ConfigReader, key: str) -> ConfigReader:

@@ -235,6 +235,7 @@ _KEY = "model.layers.0.self_attn.q_proj"
     [
         ({}, {"fan_in_fan_out": True}, ConfigError, "fan_in_fan_out: True is not supported"),
         ({}, {"use_dora": True}, ConfigError, "use_dora: True is not supported"),
+        ({}, {"init_lora_weights": "pissa_niter_4"}, ConfigError, "init_lora_weights: 'pissa_niter_4' changes the wei"),
         ({}, {"layer_replication": [[0, 2], [1, 3]]}, ConfigError, "layer_replication: .* is not supported"),
         ({}, {"alora_invocation_tokens": [5, 6]}, ConfigError, "alora_invocation_tokens: .* is not supported"),
         ({"model.layers.0.mlp.modules_to_save.weight": "ones"}, {}, WeightsError, "no part of an adapter"),
