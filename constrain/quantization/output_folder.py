@@ -46,7 +46,7 @@ class OutputFolder:
             found = read_json_object(record)
             self._check_settings(found.get("settings"))
             self._files = found.get("files", {})
-        elif path.exists() and any(path.iterdir()):
+        elif path.exists() and any(file.name != f"{RECORD_FILE}{_PARTIAL}" for file in path.iterdir()):
             raise ArgumentError(f"{path}: not an empty folder, and not one of an interrupted conversion")
         path.mkdir(parents=True, exist_ok=True)
         for left in path.glob(f"*{_PARTIAL}"):

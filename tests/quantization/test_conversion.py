@@ -231,6 +231,15 @@ def test_another_model_is_refused(tiny_dir: Path, converted: Path, tmp_path: Pat
         quantize(other, converted, bits=4, calibration=TEXTS)
 
 
+def test_a_folder_of_which_only_the_record_was_begun_is_taken(tiny_dir: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "quantization.json.partial").write_text('{"settings": {')
+    quantize(tiny_dir, out)
+    assert ExLlamaV2Config(str(out)).quantization is not None
+    assert not list(out.glob("*.partial"))
+
+
 def test_folders_in_use_are_refused(tiny_dir: Path, tmp_path: Path) -> None:
     (tmp_path / "letters").mkdir()
     (tmp_path / "letters" / "a.txt").write_text("dear")
