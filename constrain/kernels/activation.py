@@ -17,12 +17,14 @@ class Activation(Enum):
 
     ``CLAMPED_SWIGLU`` is that of gpt-oss, and only for MLPs with a gate: both halves are clamped, the gate is activated
     by ``x * sigmoid(1.702 * x)``, and one is added to the other half. ``QUICK_GELU`` is that activation alone.
+    ``RELU2`` is ``max(x, 0) ** 2`` (So et al. 2021).
     """
 
     SILU = "silu"
     GELU_TANH = "gelu_pytorch_tanh"
     GELU = "gelu"
     QUICK_GELU = "quick_gelu"
+    RELU2 = "relu2"
     CLAMPED_SWIGLU = "clamped_swiglu"
 
     @property
@@ -38,11 +40,16 @@ def _quick_gelu(x: torch.Tensor) -> torch.Tensor:
     return x * torch.sigmoid(_SHARPNESS * x)
 
 
+def _squared_relu(x: torch.Tensor) -> torch.Tensor:
+    return F.relu(x).square()
+
+
 _FUNCTIONS: dict[Activation, Callable[[torch.Tensor], torch.Tensor]] = {
     Activation.SILU: F.silu,
     Activation.GELU: F.gelu,
     Activation.GELU_TANH: partial(F.gelu, approximate="tanh"),
     Activation.QUICK_GELU: _quick_gelu,
+    Activation.RELU2: _squared_relu,
 }
 
 

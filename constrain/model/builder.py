@@ -93,7 +93,7 @@ def _attention(
     )
     if config.use_qk_norm and config.arch.lm.qk_norm is QKNorm.UNIT and layer.rotary:
         # Of a rotated head it is the same as before the rotation.
-        attention.head_norms = [UnitNorm(layer.attention, (config.head_dim,), config.norm_eps) for _ in range(2)]
+        attention.head_norms = [UnitNorm(layer.attention, (config.head_dim,), config.head_norm_eps) for _ in range(2)]
     return attention
 
 
@@ -117,11 +117,11 @@ def _norm(config: ExLlamaV2Config, key: str, scale: float = 1.0) -> RMSNorm:
     shape, eps, traits = (config.hidden_size,), config.norm_eps, config.arch.lm
     if traits.norm is Norm.RMS:
         return RMSNorm(key, shape, eps, traits.norm_offset, scale)
-    return LayerNorm(key, shape, eps, config.layout.norm_bias, scale)
+    return LayerNorm(key, shape, eps, config.layout.norm_bias, traits.norm_offset, scale)
 
 
 def _head_norm(config: ExLlamaV2Config, key: str, shape: Shape) -> RMSNorm:
     """Return a norm of queries or keys."""
     if config.arch.lm.norm is Norm.RMS:
-        return RMSNorm(key, shape, config.norm_eps, config.arch.lm.norm_offset)
-    return LayerNorm(key, shape, config.norm_eps, biased=False)
+        return RMSNorm(key, shape, config.head_norm_eps, config.arch.lm.norm_offset)
+    return LayerNorm(key, shape, config.head_norm_eps, biased=False)

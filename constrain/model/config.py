@@ -26,6 +26,7 @@ from constrain.model.rope import read_axes, read_rope
 from constrain.model.stored_layout import as_stored, check_unused
 from constrain.model.tensor_files import TensorFiles
 from constrain.model.token_config import MAX_VOCAB, config_path, first_token, read_generation_config
+from constrain.model.traits import QKNorm
 from constrain.tokenizer.files import read_json_object
 
 _log = logging.getLogger(__name__)
@@ -203,8 +204,12 @@ class ExLlamaV2Config:
         if traits.output_bias_key:
             self.output_bias = reader.boolean(traits.output_bias_key, False)
         self.mlp_bias = traits.mlp_bias_key is not None and reader.boolean(traits.mlp_bias_key, False)
-        self.attn_logit_softcapping: float | None = reader.number("attn_logit_softcapping", None)
-        self.final_logit_softcapping: float | None = reader.number("final_logit_softcapping", None)
+        self.attn_logit_softcapping: float | None = None
+        if traits.scores_capped:
+            self.attn_logit_softcapping = reader.number("attn_logit_softcapping", None)
+        self.final_logit_softcapping: float | None = None
+        if traits.logits_capped:
+            self.final_logit_softcapping = reader.number("final_logit_softcapping", None)
         self.query_scale = 1 / math.sqrt(reader.number("query_pre_attn_scalar", None) or self.head_dim)
         self.embedding_scale = math.sqrt(self.hidden_size) if traits.scaled_embedding else 1.0
         self.logit_scale = reader.number(traits.logit_scale_key, 1.0) if traits.logit_scale_key else 1.0
@@ -228,7 +233,8 @@ class ExLlamaV2Config:
         kv_heads = reader.integer("num_key_value_heads", heads, high=_MAX_WIDTH)
         if heads % kv_heads:
             raise reader.error("num_key_value_heads", f"{kv_heads} does not divide the {heads} attention heads")
-        if not reader.raw("head_dim", None) and self.hidden_size % heads:
+        sized = self.arch.lm.latent or reader.raw("head_dim", None)
+        if not sized and self.hidden_size % heads:
             raise reader.error("hidden_size", f"{self.hidden_size} is not a multiple of the {heads} attention heads")
         self.num_attention_heads: int = heads
         self.num_key_value_heads: int = kv_heads
@@ -264,20 +270,20 @@ class ExLlamaV2Config:
         self.num_experts: int | None = experts.count if experts else None
 
     def _read_activation(self, reader: ConfigReader) -> None:
-        name = self.arch.lm.activation.value
+        name, alias = self.arch.lm.activation.value, self.arch.lm.activation_alias
         key = "hidden_activation" if reader.raw("hidden_activation", None) else "hidden_act"
-        # Early Gemma configs say "gelu", but the models were trained with its tanh approximation.
-        if reader.text(key, name) not in (name, "gelu" if key == "hidden_act" and name.startswith("gelu") else name):
+        if reader.text(key, name) not in (name, alias if key == "hidden_act" else name):
             raise reader.error(key, f"{reader.text(key)!r} is not what {self.architecture} has, which is {name!r}")
 
     def _read_lengths(self, reader: ConfigReader) -> None:
         lengths = (reader.integer(key, None, high=_MAX_LENGTH) for key in _LENGTH_KEYS)
         self.max_seq_len = next((length for length in lengths if length is not None), 2048)
         self.rope, self.rope_local = read_rope(reader, self.rotary_head_dim, self.max_seq_len)
+        self._read_head_norm()
         self._longest = None
         self._read_chunks(reader)
         for rope in (self.rope, self.rope_local):
-            if rope.method == "dynamic":
+            if rope.method == "dynamic" or rope.scores_scaled:
                 self._bound_length(rope.original_length)
         if self.vision_model_type and self.arch.lm.mrope:
             traits, pairs = self.arch.lm, self.rope.dim // 2
@@ -289,6 +295,16 @@ class ExLlamaV2Config:
         self.rotary_embedding_base = self.rope.theta
         self.partial_rotary_factor = self.rope.dim / self.head_dim
         self.alt_rope_method = None if self.rope.method == "linear" else self.rope.method
+
+    def _read_head_norm(self) -> None:
+        """Derive what norms of heads add to the mean square, from the parameters of the rotation.
+
+        A norm without weights follows the rotation, whose amplitude it takes out of the states but for that.
+        """
+        self.head_norm_eps = self.norm_eps
+        if self.use_qk_norm and self.arch.lm.qk_norm is QKNorm.UNIT:
+            self.head_norm_eps /= self.rope.amplitude**2
+            self.rope = replace(self.rope, amplitude=1.0)
 
     def _read_chunks(self, reader: ConfigReader) -> None:
         """Read the length up to which neither chunked attention nor its temperature has an effect."""
@@ -307,7 +323,7 @@ class ExLlamaV2Config:
         traits = self.arch.lm
         window = reader.integer("sliding_window", None, low=0, high=_MAX_LENGTH) if traits.sliding else None
         layers = range(self.num_hidden_layers)
-        types = reader.strings("layer_types")
+        types = _layer_types(reader)
         known = ["full_attention"]
         known += ["chunked_attention"] if traits.chunked else ["sliding_attention"] if traits.sliding else []
         if types is not None and (len(types) != len(layers) or {*types}.difference(known)):
@@ -319,7 +335,16 @@ class ExLlamaV2Config:
         else:
             self.sliding_layers = [traits.sliding(reader, layer) for layer in layers]
         self.rotary_layers = [traits.rotary(reader, layer) for layer in layers]
+        if types is not None and traits.alike and window:
+            self._check_alike(reader)
         self.sliding_window: int | None = window if any(self.sliding_layers) else None
+
+    def _check_alike(self, reader: ConfigReader) -> None:
+        assert self.arch.lm.sliding is not None
+        says = self.arch.lm.sliding(reader, 0)
+        if any(layer != says for layer in self.sliding_layers):
+            kind = "sliding_attention" if says else "full_attention"
+            raise reader.error("layer_types", f"every layer of a {self.architecture} with this config has {kind}")
 
     def _find_tensors(self, files: TensorFiles | None) -> None:
         self.files = files
@@ -341,6 +366,12 @@ class ExLlamaV2Config:
             check_unused(files, self.layout, self.architecture, self.arch.multimodal)
         self.tensor_file_map = {key: str(tensor.file) for key, tensor in files.tensors.items()}
         self.tensor_files = [str(file) for file in files.files]
+
+
+def _layer_types(reader: ConfigReader) -> list[str] | None:
+    types = reader.strings("layer_types")
+    # Families that mix attention with other layers, all of which are attention here, say no more than that.
+    return types and ["full_attention" if name == "attention" else name for name in types]
 
 
 def _architecture(path: Path, data: dict[str, Any]) -> Architecture:
@@ -367,5 +398,5 @@ def _vision_type(data: dict[str, Any], arch: Architecture) -> str | None:
 def _check_text(path: Path, text: Any, arch: Architecture) -> None:
     found = text.get("model_type") if isinstance(text, dict) else None
     if arch.text_types and found not in arch.text_types:
-        supported = ", ".join(arch.text_types)
+        supported = ", ".join(name for name in arch.text_types if name)
         raise ConfigError(f"{path}: text_config.model_type: {found!r} is not supported; supported are {supported}")

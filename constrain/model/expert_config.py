@@ -61,7 +61,7 @@ def _read_shared_size(reader: ConfigReader, traits: ExpertTraits) -> int:
     if not traits.grouped:
         return int(reader.integer(traits.shared_size_key, high=_MAX_WIDTH))
     size = reader.integer(traits.size_key, high=_MAX_WIDTH)
-    return int(size * reader.integer("n_shared_experts", 1, high=_MAX_WIDTH // size))
+    return int(size * reader.integer(traits.shared_count_key, 1, high=_MAX_WIDTH // size))
 
 
 def _read_groups(reader: ConfigReader, count: int) -> tuple[int, int]:
@@ -79,7 +79,7 @@ def _read_routing(reader: ConfigReader, traits: ExpertTraits, count: int) -> Rou
     normalised = traits.normalised
     groups, chosen_groups = _read_groups(reader, count) if traits.grouped else (1, 1)
     return Routing(
-        chosen=reader.integer("num_experts_per_tok", high=count // groups * chosen_groups),
+        chosen=reader.integer(traits.chosen_key, high=count // groups * chosen_groups),
         scoring=traits.scoring,
         normalised=reader.boolean("norm_topk_prob", False) if normalised is None else normalised,
         scale=reader.number("routed_scaling_factor", 1.0) if traits.grouped else 1.0,

@@ -113,12 +113,14 @@ class MLPLayout:
 class MixtureLayout:
     """Projections of a mixture of experts: the router, the experts, and the MLP that all tokens pass through.
 
-    ``correction`` is the name of a tensor with a number for each expert, see :func:`constrain.kernels.route`.
+    ``correction`` is the name of a tensor with a number for each expert, see :func:`constrain.kernels.route`, and
+    ``correction_shape`` its shape.
     ``shared_gate`` is the layer whose sigmoid is the weight of that MLP.
     """
 
     router: LinearLayout
     correction: str | None
+    correction_shape: Shape
     gate_up: ExpertLinearLayout
     down: ExpertLinearLayout
     shared: MLPLayout | None
@@ -136,7 +138,7 @@ class MixtureLayout:
         yield from self.gate_up.tensors()
         yield from self.down.tensors()
         if self.correction:
-            yield self.correction, self.router.outputs
+            yield self.correction, self.correction_shape
         for linear in self.linears():
             yield from linear.tensors()
 
@@ -351,7 +353,8 @@ def _head_norm_shapes(config: LayoutConfig) -> tuple[Shape, Shape]:
 
 
 def _mlp(config: LayoutConfig, at: str, inner: int) -> MLPLayout:
-    fused = f"{at}.gate_up_proj" if config.arch.lm.fused_mlp else None
+    name = config.arch.lm.fused_mlp
+    fused = f"{at}.{name}" if name else None
     *gate_up_keys, down_key = (f"{at}.{name}" for name in config.arch.lm.mlp_names)
     sizes = (inner,) * len(gate_up_keys)
     gate_up = LinearLayout(tuple(gate_up_keys), sizes, config.hidden_size, config.mlp_bias, fused)
@@ -366,6 +369,7 @@ def _mixture(config: LayoutConfig, experts: ExpertConfig, at: str) -> MixtureLay
     return MixtureLayout(
         router=LinearLayout((f"{at}.{names.router}",), (experts.count,), hidden, experts.traits.router_bias),
         correction=names.correction and f"{at}.{names.correction}",
+        correction_shape=(1, experts.count) if names.correction_row else (experts.count,),
         gate_up=_expert_linear(tuple(gate_up), at, names.stacked, "gate_up"),
         down=_expert_linear(tuple(down), at, names.stacked, "down"),
         shared=_mlp(config, f"{at}.{names.shared}", experts.shared_size) if names.shared else None,

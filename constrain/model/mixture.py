@@ -227,8 +227,9 @@ class Mixture(HalfLayer):
             if part is not None:
                 part.load(source, self.device, dtype)
         if self.layout.correction:
-            self.correction = torch.empty(self.layout.router.outputs, device=self.device)
-            source.copy(self.layout.correction, self.correction)
+            correction = torch.empty(self.layout.correction_shape, device=self.device)
+            source.copy(self.layout.correction, correction)
+            self.correction = correction.flatten()
         # The product with separate weights asks the host which experts were chosen.
         weights = (self.gate_up.weight, self.down.weight)
         self.capturable = all(isinstance(weight, (torch.Tensor, StackedWeight)) for weight in weights)

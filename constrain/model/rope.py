@@ -45,6 +45,7 @@ class RopeParameters:
         low_freq_factor, high_freq_factor: bounds of the llama3 bands.
         beta_fast, beta_slow, truncate: bounds of the YaRN ramp, in rotations over the original context.
         short_factor, long_factor: divisors of each frequency for contexts up to, and beyond, the original one ("su").
+        scores_scaled: beyond the original length, scores change with the position, which is not read.
         axes: the axis, 0 to 2, by which each pair of features turns; empty: there is one axis.
     """
 
@@ -62,6 +63,7 @@ class RopeParameters:
     truncate: bool = True
     short_factor: tuple[float, ...] = ()
     long_factor: tuple[float, ...] = ()
+    scores_scaled: bool = False
     axes: tuple[int, ...] = ()
 
 
@@ -138,6 +140,7 @@ def _read_parameters(
         "method": method,
         "original_length": scaling.integer("original_max_position_embeddings", original, high=_MAX_LENGTH),
     }
+    values["scores_scaled"] = scaling.number("llama_4_scaling_beta", None) is not None
     if method in ("linear", "llama3", "yarn"):
         values["factor"] = scaling.number("factor", high=1e6)
     if method == "llama3":

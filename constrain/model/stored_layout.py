@@ -34,6 +34,7 @@ def _layer(layer: LayerLayout, files: TensorFiles) -> LayerLayout:
         inner = _mlp(inner, files)
     elif isinstance(inner, MixtureLayout):
         shared = _mlp(inner.shared, files) if inner.shared else None
+        inner = _oriented(inner, files)
         gate_up, down = _experts(inner.gate_up, files), _experts(inner.down, files)
         if gate_up.records is not None and down.records is not None:
             inner = replace(inner, gate_up=gate_up, down=down)
@@ -49,6 +50,23 @@ def _linear(linear: LinearLayout, files: TensorFiles) -> LinearLayout:
     if linear.fused and f"{linear.fused}.weight" not in files and f"{linear.keys[0]}.weight" in files:
         return replace(linear, apart=True)
     return linear
+
+
+def _oriented(mixture: MixtureLayout, files: TensorFiles) -> MixtureLayout:
+    """Return the layout with the other order of inputs and outputs of stacked experts, if the files have that.
+
+    Newer releases of transformers save another one than the published files have.
+    """
+    parts = (mixture.gate_up, mixture.down)
+    others = [replace(part, transposed=not part.transposed) for part in parts]
+    if not _fit(others, files) or _fit(parts, files):
+        return mixture
+    return replace(mixture, gate_up=others[0], down=others[1])
+
+
+def _fit(parts: Iterable[ExpertLinearLayout], files: TensorFiles) -> bool:
+    found = [(files.tensors.get(part.stacked or ""), part.stored_shape) for part in parts]
+    return all(tensor is not None and tensor.shape == shape for tensor, shape in found)
 
 
 def _experts(linear: ExpertLinearLayout, files: TensorFiles) -> ExpertLinearLayout:

@@ -74,6 +74,7 @@ class ExpertNames:
         gate, up, down: projections of an expert, after ``experts.`` and its number.
         stacked: if the file has one tensor for all experts.
         correction: the tensor that is added to scores for the choice, if there is one.
+        correction_row: that tensor is a row of a matrix, ``[1, experts]``.
         shared: the MLP that all tokens pass through, if there is one.
         shared_gate: the layer whose sigmoid is the weight of the shared MLP, if there is one.
     """
@@ -85,6 +86,7 @@ class ExpertNames:
     down: str = "down_proj"
     stacked: StackedNames | None = None
     correction: str | None = None
+    correction_row: bool = False
     shared: str | None = None
     shared_gate: str | None = None
 
@@ -97,6 +99,8 @@ class ExpertTraits:
         names: names of tensors.
         count_key, size_key, shared_size_key: keys of the config for the number of experts, and for the inner sizes of
             an expert and of the shared MLP.
+        chosen_key: key of the config for the number of experts of a token.
+        shared_count_key: key of the config for the size of a shared MLP in experts, where that is how it is given.
         activation: activation of the gates of experts, if it is another one than that of MLPs.
         router_bias: whether the router has a bias.
         scoring: see :class:`constrain.kernels.Routing`.
@@ -112,6 +116,8 @@ class ExpertTraits:
     count_key: str = "num_experts"
     size_key: str = "moe_intermediate_size"
     shared_size_key: str = "shared_expert_intermediate_size"
+    chosen_key: str = "num_experts_per_tok"
+    shared_count_key: str = "n_shared_experts"
     activation: Activation | None = None
     router_bias: bool = False
     scoring: Scoring = Scoring.SOFTMAX
@@ -146,6 +152,7 @@ class DecoderTraits:
 
     Attributes:
         activation: activation of the MLP's gate.
+        activation_alias: another name of it in ``hidden_act`` of early configs.
         qkv_bias: whether q, k and v have biases; ``None``: as the ``bias_key`` of the config says, and then the output
             has one too if ``output_bias_follows``.
         output_bias_follows, bias_key: see ``qkv_bias``.
@@ -162,14 +169,17 @@ class DecoderTraits:
         norms: names of the norms of a layer.
         scaled_embedding: embeddings are multiplied by the square root of the hidden size.
         logit_scale_key: key of the config for a factor of the logits.
+        scores_capped, logits_capped: the config may have soft caps of attention scores, and of logits.
         multipliers: the config has factors of embeddings, attention scores, residual sums and logits, as of Granite.
         wide_residual: the residual sums exceed the range of float16, in place of which bfloat16 is used.
-        fused_qkv, fused_mlp: the file has ``qkv_proj``, and ``gate_up_proj``, as one tensor.
+        fused_qkv: the file has ``qkv_proj`` as one tensor.
+        fused_mlp: name of the tensor that is gate and up of an MLP, if the file has them as one.
         interleaved: features are rotated in pairs of neighbours, in place of halves, unless ``rope_interleave`` of the
             config says otherwise.
         latent: multi-head latent attention.
         sinks: attention has sinks, see :func:`constrain.kernels.attention`.
         sliding: selects layers with a sliding window, unless the config lists ``layer_types``.
+        alike: all layers have the window, or none has: ``layer_types`` cannot say otherwise.
         chunked: rotated layers attend within chunks, and scores of others change with the position, as of Llama 4. Only
             the length is read up to which this changes nothing.
         rotary: selects layers whose queries and keys are rotated.
@@ -185,6 +195,7 @@ class DecoderTraits:
     """
 
     activation: Activation = Activation.SILU
+    activation_alias: str | None = None
     qkv_bias: bool | None = False
     output_bias_follows: bool = False
     bias_key: str = "attention_bias"
@@ -202,14 +213,17 @@ class DecoderTraits:
     norms: NormNames = NormNames()
     scaled_embedding: bool = False
     logit_scale_key: str | None = None
+    scores_capped: bool = False
+    logits_capped: bool = False
     multipliers: bool = False
     wide_residual: bool = False
     fused_qkv: bool = False
-    fused_mlp: bool = False
+    fused_mlp: str | None = None
     interleaved: bool = False
     latent: bool = False
     sinks: bool = False
     sliding: LayerRule | None = None
+    alike: bool = False
     chunked: bool = False
     rotary: LayerRule = lambda reader, layer: True
     experts: ExpertTraits | None = None

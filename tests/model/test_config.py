@@ -196,7 +196,16 @@ def test_older_configs_spell_rope_differently(llama_copy: Any, checkpoint: Calla
 
 
 #: Keys without which some configs of transformers are not complete.
-_COMPLETE: dict[str, dict[str, Any]] = {"Glm4Moe": {"head_dim": 128}, "DeepseekV2": {"num_experts_per_tok": 6}}
+_COMPLETE: dict[str, dict[str, Any]] = {
+    "Glm4Moe": {"head_dim": 128},
+    "DeepseekV2": {"num_experts_per_tok": 6},
+    "Dots1": {"n_routed_experts": 128, "n_shared_experts": 2, "num_experts_per_tok": 6},
+    "GraniteMoeHybrid": {
+        "layer_types": ["full_attention"] * 32,
+        "num_local_experts": 0,
+        "time_step_limit": None,
+    },
+}
 #: Keys whose absence is an error or changes no output, and one of which the default of transformers has changed.
 _OWN_DEFAULTS = {"architectures", "bos_token_id", "eos_token_id", "pad_token_id", "max_position_embeddings"}
 _CHANGED_DEFAULTS = {"Glm": {"attention_bias"}, "Glm4": {"attention_bias"}}
@@ -206,7 +215,7 @@ _CHANGED_DEFAULTS = {"Glm": {"attention_bias"}, "Glm4": {"attention_bias"}}
 def test_what_a_config_leaves_out_is_as_in_transformers(name: str, tmp_path: Path) -> None:
     architecture = {"Gemma3": "Gemma3ForCausalLM", "Llama4Text": "Llama4ForCausalLM"}.get(name, f"{name}ForCausalLM")
     completed = _COMPLETE.get(name, {})
-    whole = type(Family(name).config())().to_dict() | {"architectures": [architecture]} | completed
+    whole = Family(name).kind().to_dict() | {"architectures": [architecture]} | completed
 
     def read(data: dict[str, Any]) -> dict[str, Any]:
         config = ExLlamaV2Config()
@@ -231,6 +240,52 @@ def test_older_configs_do_not_list_layer_types(name: str, checkpoint: Callable[[
     config.prepare(no_tensors=True)
     assert config.sliding_layers == [kind == "sliding_attention" for kind in listed]
     assert len({*config.sliding_layers}) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "types"),
+    [
+        ("mistral_window", ["sliding_attention", "full_attention", "sliding_attention"]),
+        ("mixtral", ["full_attention"] * 3),
+        ("qwen3_moe", ["full_attention", "sliding_attention", "full_attention"]),
+    ],
+)
+def test_families_whose_layers_are_alike_have_no_other_types(
+    name: str, types: list[str], checkpoint: Callable[[str], Any], tmp_path: Path
+) -> None:
+    source = json.loads((checkpoint(name).folder / "config.json").read_text())
+    if name == "qwen3_moe":
+        source |= {"use_sliding_window": True, "sliding_window": 5}
+    config = ExLlamaV2Config()
+    config.model_dir = str(write(tmp_path, source | {"layer_types": ["sliding_attention"] * 3}))
+    config.prepare(no_tensors=True)
+    assert (config.sliding_layers, config.sliding_window) == ([True] * 3, 5)
+    write(tmp_path, source | {"layer_types": types})
+    with pytest.raises(ConfigError, match=r"layer_types: every layer of a .* has sliding_attention"):
+        config.prepare(no_tensors=True)
+
+
+def test_early_configs_of_gemma_have_another_name_for_its_activation(
+    checkpoint: Callable[[str], Any], tmp_path: Path
+) -> None:
+    config = ExLlamaV2Config()
+    for name in ("gemma", "starcoder2"):
+        source = json.loads((checkpoint(name).folder / "config.json").read_text())
+        source.pop("hidden_activation", None)
+        config.model_dir = str(write(tmp_path, source | {"hidden_act": "gelu"}))
+        if name == "gemma":
+            config.prepare(no_tensors=True)
+    with pytest.raises(ConfigError, match="hidden_act: 'gelu' is not what Starcoder2ForCausalLM has"):
+        config.prepare(no_tensors=True)
+
+
+def test_mimo_is_qwen2_with_layers_that_predict_further(copy_of: Callable[[str], Any], ids: torch.Tensor) -> None:
+    copy = copy_of("qwen2")
+    copy.config["architectures"] = ["MiMoForCausalLM"]
+    copy.tensors["model.mtp_layers.0.final_layernorm.weight"] = torch.ones(48)
+    model = ExLlamaV2(ExLlamaV2Config(copy.write()))
+    model.load()
+    assert model.forward(ids).isfinite().all()
 
 
 def test_older_gemma_3_configs(checkpoint: Callable[[str], Any], tmp_path: Path) -> None:

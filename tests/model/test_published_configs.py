@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from constrain.errors import ConfigError
 from constrain.model import ExLlamaV2Config
 
 YARN = {"type": "yarn", "factor": 40, "beta_fast": 32, "beta_slow": 1, "original_max_position_embeddings": 4096}
@@ -134,6 +135,116 @@ MINIMAX_M2 = {
     "vocab_size": 200_064,
 }
 
+GLM_4_7_FLASH = {
+    "architectures": ["Glm4MoeLiteForCausalLM"],
+    "attention_bias": False,
+    "first_k_dense_replace": 1,
+    "hidden_act": "silu",
+    "hidden_size": 2048,
+    "intermediate_size": 10_240,
+    "kv_lora_rank": 512,
+    "max_position_embeddings": 202_752,
+    "moe_intermediate_size": 1536,
+    "n_group": 1,
+    "n_routed_experts": 64,
+    "n_shared_experts": 1,
+    "norm_topk_prob": True,
+    "num_attention_heads": 20,
+    "num_experts_per_tok": 4,
+    "num_hidden_layers": 47,
+    "num_key_value_heads": 20,
+    "num_nextn_predict_layers": 1,
+    "q_lora_rank": 768,
+    "qk_nope_head_dim": 192,
+    "qk_rope_head_dim": 64,
+    "rms_norm_eps": 1e-5,
+    "rope_scaling": None,
+    "rope_theta": 1_000_000,
+    "routed_scaling_factor": 1.8,
+    "tie_word_embeddings": False,
+    "topk_group": 1,
+    "topk_method": "noaux_tc",
+    "v_head_dim": 256,
+    "vocab_size": 154_880,
+}
+ERNIE_21B = {
+    "architectures": ["Ernie4_5_MoeForCausalLM"],
+    "hidden_act": "silu",
+    "hidden_size": 2560,
+    "intermediate_size": 12_288,
+    "max_position_embeddings": 131_072,
+    "moe_capacity": [64, 64, 64],
+    "moe_gate": "topk",
+    "moe_intermediate_size": 1536,
+    "moe_k": 6,
+    "moe_layer_interval": 1,
+    "moe_layer_start_index": 1,
+    "moe_num_experts": 64,
+    "moe_num_shared_experts": 2,
+    "moe_use_aux_free": True,
+    "num_attention_heads": 20,
+    "num_hidden_layers": 28,
+    "num_key_value_heads": 4,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 500_000,
+    "tie_word_embeddings": True,
+    "use_bias": False,
+    "vocab_size": 103_424,
+}
+MINISTRAL_3_8B = {
+    "architectures": ["Mistral3ForConditionalGeneration"],
+    "text_config": {
+        "head_dim": 128,
+        "hidden_act": "silu",
+        "hidden_size": 4096,
+        "intermediate_size": 14_336,
+        "max_position_embeddings": 262_144,
+        "model_type": "ministral3",
+        "num_attention_heads": 32,
+        "num_hidden_layers": 34,
+        "num_key_value_heads": 8,
+        "rms_norm_eps": 1e-5,
+        "rope_parameters": {
+            "beta_fast": 32.0,
+            "beta_slow": 1.0,
+            "factor": 16.0,
+            "llama_4_scaling_beta": 0.1,
+            "mscale": 1.0,
+            "mscale_all_dim": 1.0,
+            "original_max_position_embeddings": 16_384,
+            "rope_theta": 1_000_000.0,
+            "rope_type": "yarn",
+            "type": "yarn",
+        },
+        "sliding_window": None,
+        "tie_word_embeddings": False,
+        "vocab_size": 131_072,
+    },
+    "vision_config": {"model_type": "pixtral"},
+}
+GRANITE_4_MICRO = {
+    "architectures": ["GraniteMoeHybridForCausalLM"],
+    "attention_multiplier": 0.015625,
+    "embedding_multiplier": 12,
+    "hidden_act": "silu",
+    "hidden_size": 2560,
+    "intermediate_size": 8192,
+    "layer_types": ["attention"] * 40,
+    "logits_scaling": 10,
+    "max_position_embeddings": 131_072,
+    "num_attention_heads": 40,
+    "num_experts_per_tok": 0,
+    "num_hidden_layers": 40,
+    "num_key_value_heads": 8,
+    "num_local_experts": 0,
+    "position_embedding_type": "rope",
+    "residual_multiplier": 0.22,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10_000_000,
+    "shared_intermediate_size": 8192,
+    "tie_word_embeddings": True,
+    "vocab_size": 100_352,
+}
 LLAMA_4_SCOUT = {
     "architectures": ["Llama4ForConditionalGeneration"],
     "text_config": {
@@ -189,6 +300,9 @@ def read(tmp_path: Path, published: dict[str, Any]) -> ExLlamaV2Config:
         (GPT_OSS, 20.9),
         (COMMAND_A, 111.1),
         (MINIMAX_M2, 228.7),
+        (GLM_4_7_FLASH, 29.9),
+        (ERNIE_21B, 21.8),
+        (GRANITE_4_MICRO, 3.4),
         (LLAMA_4_SCOUT, 107.8),
     ],
     ids=lambda value: value["architectures"][0] if isinstance(value, dict) else "",
@@ -228,3 +342,26 @@ def test_minimax_m2(tmp_path: Path) -> None:
     config = read(tmp_path, MINIMAX_M2)
     assert (config.rope.dim, config.sliding_window) == (64, None)
     assert config.layout.layers[0].head_norm_shapes == ((48 * 128,), (8 * 128,))
+
+
+def test_ministral_3_is_read_where_its_scores_do_not_change_with_the_position(tmp_path: Path) -> None:
+    config = read(tmp_path, MINISTRAL_3_8B)
+    assert (config.max_seq_len, config.rope.amplitude, config.sliding_window) == (16_384, 1.0, None)
+    config.max_seq_len = 16_385
+    with pytest.raises(ConfigError, match="supported up to 16384 tokens"):
+        config.check()
+
+
+def test_text_models_of_another_family_are_refused(tmp_path: Path) -> None:
+    other = MINISTRAL_3_8B["text_config"] | {"model_type": "mistral4"}
+    with pytest.raises(
+        ConfigError, match=r"text_config\.model_type: 'mistral4' is not supported; supported are mistral"
+    ):
+        read(tmp_path, MINISTRAL_3_8B | {"text_config": other})
+
+
+def test_granite_4_with_other_layers_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="layer_types: must say full_attention for every layer"):
+        read(tmp_path, GRANITE_4_MICRO | {"layer_types": ["mamba"] * 39 + ["attention"]})
+    with pytest.raises(ConfigError, match="num_local_experts: 8 is not supported"):
+        read(tmp_path, GRANITE_4_MICRO | {"num_local_experts": 8})

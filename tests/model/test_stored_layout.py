@@ -1,4 +1,4 @@
-"""Tensors that a model does not use: errors inside of its layers, warnings elsewhere."""
+"""What files have that differs from the layout: unused tensors, and stacked experts the other way round."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from constrain.errors import WeightsError
-from constrain.model import ExLlamaV2Config
+from constrain.model import ExLlamaV2, ExLlamaV2Config
 
 LAYER = "model.layers.1"
 
@@ -53,3 +53,17 @@ def test_of_a_multimodal_model_one_warning_is_enough(copy_of: Any, caplog: pytes
     copy.tensors["visual.patch_embed.proj.weight"] = torch.ones(4)
     ExLlamaV2Config(copy.write())
     assert len(caplog.messages) == 1 and "the text model is read" in caplog.messages[0]
+
+
+@pytest.mark.parametrize("name", ["llama4", "gpt_oss", "granite_moe"])
+def test_stacked_experts_may_be_stored_the_other_way_round(
+    name: str, copy_of: Any, checkpoint: Any, ids: torch.Tensor
+) -> None:
+    copy = copy_of(name)
+    stacked = [key for key, tensor in copy.tensors.items() if tensor.ndim == 3]
+    for key in stacked:
+        copy.tensors[key] = copy.tensors[key].transpose(1, 2).contiguous()
+    assert len(stacked) > 1
+    model = ExLlamaV2(ExLlamaV2Config(copy.write()))
+    model.load()
+    torch.testing.assert_close(model.forward(ids)[..., :99], checkpoint(name).logits(ids), atol=1e-4, rtol=0)

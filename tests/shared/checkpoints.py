@@ -35,10 +35,13 @@ class Family:
     name: str
     changes: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def kind(self) -> Any:
+        """The class of configs."""
+        return getattr(transformers, "Gemma3TextConfig" if self.name == "Gemma3" else f"{self.name}Config")
+
     def config(self) -> Any:
-        if self.name == "Gemma3":
-            return transformers.Gemma3TextConfig(**{**SIZES, **self.changes})
-        return getattr(transformers, f"{self.name}Config")(**{**SIZES, **self.changes})
+        return self.kind(**{**SIZES, **self.changes})
 
 
 def _rope(**values: Any) -> dict[str, Any]:
@@ -74,6 +77,19 @@ _LATENT_YARN = _rope(
     rope_type="yarn", factor=4.0, original_max_position_embeddings=16, mscale=0.7, mscale_all_dim=1.1, beta_fast=8.0
 )
 
+_WITHOUT_MAMBA = {
+    "layer_types": ["full_attention"] * 3,
+    "mamba_n_heads": 8,
+    "num_local_experts": 0,
+    "shared_intermediate_size": 56,
+}
+_MULTIPLIERS = {
+    "embedding_multiplier": 3.0,
+    "attention_multiplier": 0.2,
+    "residual_multiplier": 0.4,
+    "logits_scaling": 0.5,
+}
+
 FAMILIES = {
     "llama": Family("Llama"),
     "llama_wide_heads": Family("Llama", {"head_dim": 20, "num_key_value_heads": 1}),
@@ -106,21 +122,59 @@ FAMILIES = {
             **_rope(rope_type="llama3", **{**_LLAMA3, "high_freq_factor": 1.0}),
         },
     ),
+    "llama4_yarn": Family(
+        "Llama4Text",
+        {
+            "head_dim": 16,
+            "num_local_experts": 8,
+            "no_rope_layer_interval": 3,
+            "rms_norm_eps": 0.1,
+            **_rope(rope_type="yarn", factor=4.0, original_max_position_embeddings=16),
+        },
+    ),
+    "granite_hybrid": Family(
+        "GraniteMoeHybrid",
+        {
+            **_WITHOUT_MAMBA,
+            **_MULTIPLIERS,
+            "position_embedding_type": "rope",
+        },
+    ),
+    "granite_hybrid_unrotated": Family("GraniteMoeHybrid", {**_WITHOUT_MAMBA, "attention_multiplier": 0.2}),
+    "internlm3": Family("InternLM3", {"head_dim": 16}),
+    "cwm": Family("Cwm", {"head_dim": 16, "sliding_window": 5, **_rope(rope_type="default")}),
+    "arcee": Family("Arcee", {"attention_bias": True, "mlp_bias": True}),
+    "nemotron": Family("Nemotron", {"head_dim": 16, "norm_eps": 1e-3}),
+    "jais2": Family("Jais2"),
+    "stablelm": Family("StableLm", {"use_qkv_bias": True, **_rope(rope_type="default", partial_rotary_factor=0.5)}),
+    "ministral": Family(
+        "Ministral",
+        {
+            "head_dim": 16,
+            "sliding_window": 5,
+            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+        },
+    ),
+    "ministral3": Family(
+        "Ministral3",
+        {
+            "head_dim": 16,
+            **_rope(
+                rope_type="yarn",
+                factor=4.0,
+                original_max_position_embeddings=32,
+                mscale=1.0,
+                mscale_all_dim=1.0,
+                llama_4_scaling_beta=0.1,
+            ),
+        },
+    ),
     "mistral": Family("Mistral", {"sliding_window": None, "head_dim": 16}),
     "mistral_window": Family("Mistral", {"sliding_window": 5}),
     "qwen2": Family("Qwen2", {"num_key_value_heads": 4}),
     "qwen2_window": Family("Qwen2", {"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1}),
     "qwen3": Family("Qwen3", {"head_dim": 16, "tie_word_embeddings": True}),
-    "granite": Family(
-        "Granite",
-        {
-            "embedding_multiplier": 3.0,
-            "attention_multiplier": 0.2,
-            "residual_multiplier": 0.4,
-            "logits_scaling": 0.5,
-            "rms_norm_eps": 1e-2,
-        },
-    ),
+    "granite": Family("Granite", {**_MULTIPLIERS, "rms_norm_eps": 1e-2}),
     "granite_moe": Family("GraniteMoe", {"num_local_experts": 8, "num_experts_per_tok": 3, "logits_scaling": 1.5}),
     "glm": Family("Glm", {"head_dim": 16, "attention_bias": True}),
     "glm4": Family("Glm4", {"head_dim": 16, "attention_bias": True}),
@@ -130,10 +184,24 @@ FAMILIES = {
         "DeepseekV2", {**_LATENT, **_LATENT_YARN, "q_lora_rank": 20, "topk_method": "group_limited_greedy"}
     ),
     "deepseek_v3": Family("DeepseekV3", {**_LATENT, **_LATENT_YARN, "q_lora_rank": 20}),
+    "glm4_moe_lite": Family("Glm4MoeLite", {**_LATENT, "q_lora_rank": 20}),
+    "solar_open": Family(
+        "SolarOpen", {**_GROUPS, "head_dim": 16, "attention_bias": True, **_rope(rope_type="default")}
+    ),
+    "dots1": Family(
+        "Dots1",
+        {**_GROUPS, "head_dim": 16, "first_k_dense_replace": 1, "sliding_window": 5, "max_window_layers": 1},
+    ),
+    "exaone4": Family("Exaone4", {"sliding_window": 5, "sliding_window_pattern": 2}),
+    "exaone4_full": Family("Exaone4", {"sliding_window": None, "layer_types": ["full_attention"] * 3}),
     "olmo2": Family("Olmo2", {"attention_bias": True}),
     "olmo3": Family("Olmo3", {"sliding_window": 5, "rope_scaling": _OLMO3_YARN}),
     "seed_oss": Family("SeedOss", {"head_dim": 16}),
     "ernie": Family("Ernie4_5", {"head_dim": 16, "use_bias": True}),
+    "ernie_moe": Family(
+        "Ernie4_5_Moe",
+        {"moe_num_experts": 8, "moe_k": 3, "moe_intermediate_size": 16, "tie_word_embeddings": False},
+    ),
     "minimax_m2": Family(
         "MiniMaxM2",
         # Files have rotary_dim, of which older versions of transformers take no notice: they want a factor.
@@ -162,6 +230,12 @@ FAMILIES = {
         },
     ),
     "gemma2": Family("Gemma2", {"head_dim": 16, "sliding_window": 5, "query_pre_attn_scalar": 24}),
+    "gemma3_caps": Family(
+        # Its attention has none, whatever the config says.
+        "Gemma3",
+        {"head_dim": 16, "attn_logit_softcapping": 0.5, "final_logit_softcapping": 3.0},
+    ),
+    "vault_gemma": Family("VaultGemma", {"head_dim": 16, "sliding_window": 5, "query_pre_attn_scalar": 24}),
     "gemma3": Family("Gemma3", {"head_dim": 16, "sliding_window": 5, "sliding_window_pattern": 2}),
     "phi3": Family("Phi3"),
     "phi3_window": Family("Phi3", {"sliding_window": 5, **_rope(rope_type="default", partial_rotary_factor=0.5)}),

@@ -56,8 +56,10 @@ class UnitNorm(RMSNorm):
 class LayerNorm(RMSNorm):
     """Layer norm of the last dimension; as RMS norm, but of ``x`` less its mean, and with a bias if ``biased``."""
 
-    def __init__(self, key: str, shape: Shape, eps: float, biased: bool, scale: float = 1.0) -> None:
-        super().__init__(key, shape, eps, scale=scale)
+    def __init__(
+        self, key: str, shape: Shape, eps: float, biased: bool, offset: float = 0.0, scale: float = 1.0
+    ) -> None:
+        super().__init__(key, shape, eps, offset, scale)
         self.biased = biased
         self.bias: torch.Tensor | None = None
 

@@ -1,0 +1,1 @@
+"""Decoders of all families, by their differences from plain Llama."""
