@@ -16,7 +16,8 @@ Without such a name in the text of others, the tokens are those of the whole pro
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any
@@ -50,8 +51,11 @@ class PlainText:
         added = {token.content: token for token in backend.added_tokens().values()}
         foreign = {name: idx for name, idx in special.items() if name not in added and _ENCLOSED.fullmatch(name)}
         own = [name for name, token in added.items() if len(name) > 1 and not token.special]
-        strict = [*foreign, *(name for name, token in added.items() if len(name) > 1 and token.special)]
-        soft = [name for name in own if _ENCLOSED.fullmatch(name)]
+        known = [name for name, token in added.items() if len(name) > 1 and token.special]
+        enclosed = [name for name in own if _ENCLOSED.fullmatch(name)]
+        self._normalise = _normaliser(backend, [added[name] for name in (*known, *enclosed)])
+        strict = [*foreign, *self._forms(known, added)]
+        soft = self._forms(enclosed, added)
         self._foreign, self._foreign_names = foreign, re.compile(f"({_any_of(foreign)})")
         self._names = re.compile(_any_of([*strict, *soft]))
         begins = f"[{re.escape(''.join({name[0] for name in (*strict, *soft, _SEPARATOR)}))}]"
@@ -68,7 +72,15 @@ class PlainText:
             text: text of others.
             strict_only: hide only the names of special tokens, not those of other added tokens.
         """
+        normal = self._normalise(text)
+        if normal != text and Counter(self._names.findall(normal)) - Counter(self._names.findall(text)):
+            text = normal
         return (self._strictly_begins if strict_only else self._begins).sub(rf"\g<0>{_SEPARATOR}", text)
+
+    def _forms(self, names: Iterable[str], added: Mapping[str, AddedToken]) -> list[str]:
+        """Return names, and the forms in which the tokenizer finds them where it normalises the text before."""
+        forms = {name: self._normalise(name) if added[name].normalized else name for name in names}
+        return [*forms, *(form for form in forms.values() if form)]
 
     def hide_all(self, value: Any, strict_only: bool = False) -> Any:
         """Return a JSON value with all strings hidden, but for roles and types, which templates compare."""
@@ -116,6 +128,15 @@ class PlainText:
     def _encoded_segment(self, text: str) -> list[int]:
         # The prompts for many documents, and the turns of a conversation, have most of their segments in common.
         return self._cached(text) if len(text) <= _MAX_CACHED else self._backend.encode(text)
+
+
+def _normaliser(backend: ExLlamaV2TokenizerHF, names: Iterable[AddedToken]) -> Callable[[str], str]:
+    """Return how the tokenizer changes a text before it looks for names; for those that it finds before, not at all."""
+    normalizer = backend.hf_tokenizer.normalizer
+    if normalizer is None or not any(token.normalized for token in names):
+        return lambda text: text
+    normalise: Callable[[str], str] = normalizer.normalize_str
+    return normalise
 
 
 def _independent(added: Collection[AddedToken]) -> list[str]:

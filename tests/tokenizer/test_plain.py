@@ -13,6 +13,7 @@ import pytest
 from chat_models import CHAT_FAMILIES
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from tokenizers import AddedToken, normalizers
 
 from constrain.errors import ArgumentError
 from constrain.tokenizer import ExLlamaV2Tokenizer
@@ -165,3 +166,27 @@ def test_segments_between_special_tokens_are_encoded_once(monkeypatch: pytest.Mo
     )
     assert [plain.encode(prompt) for prompt in prompts] == expected
     assert len([text for text in encoded if "the same" in text]) == 1
+
+
+@pytest.mark.parametrize(
+    ("normalizer", "text"),
+    [
+        (normalizers.Lowercase(), "<|THE_END|>"),
+        (normalizers.Lowercase(), "<|the_end|>"),
+        (normalizers.NFKC(), "\uff1c|The_End|\uff1e"),
+        (normalizers.Sequence([normalizers.NFD(), normalizers.StripAccents()]), "<|Th\u0301e_End|>"),
+        (normalizers.Replace(" ", ""), "<|The_ End|>"),
+    ],
+)
+def test_what_becomes_a_mark_when_it_is_normalised_stays_text(normalizer: Any, text: str, tmp_path: Path) -> None:
+    """Names of tokens that are ``normalized`` are looked for in the text as the tokenizer normalises it."""
+    backend = CHAT_FAMILIES["qwen3"].tokenizer()
+    backend.normalizer = normalizer
+    backend.add_special_tokens([AddedToken("<|The_End|>", special=True, normalized=True)])
+    backend.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = load(tmp_path)
+    mark = tokenizer.single_id("<|The_End|>")
+    assert mark in tokenizer.encode_unspecial(text)
+    ids = tokenizer.prompt_ids(f"<|The_End|>{tokenizer.plain(f'a {text} b')}<|The_End|>")
+    assert [idx for idx in ids if idx == mark] == [mark] * 2
+    assert ids[0] == ids[-1] == mark and len(ids) > 6
