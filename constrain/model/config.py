@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from constrain.arguments import check_count, check_number, check_type
-from constrain.errors import ConfigError
+from constrain.errors import ConfigError, ConstrainError
 from constrain.kernels import MAX_FUSED_DIM
 from constrain.model.architecture import ARCHITECTURES, Architecture
 from constrain.model.config_reader import ConfigReader
@@ -136,11 +136,7 @@ class ExLlamaV2Config:
         """
         for name in ("max_seq_len", "max_batch_size", "max_input_len", "max_attention_size"):
             check_count(name, getattr(self, name), 1, error=ConfigError)
-        if self._longest is not None and self.max_seq_len > self._longest:
-            raise ConfigError(
-                f"max_seq_len is {self.max_seq_len}; {self.architecture} is supported up to {self._longest} tokens, "
-                "beyond which its attention changes; set a smaller max_seq_len"
-            )
+        self.check_length("max_seq_len", self.max_seq_len)
         if self.max_output_len is not None:
             check_count("max_output_len", self.max_output_len, 1, error=ConfigError)
         for name in ("scale_pos_emb", "scale_alpha_value"):
@@ -167,6 +163,18 @@ class ExLlamaV2Config:
         if count > most:
             raise ConfigError(f"num_experts_per_token must be at most {most}, not {count}")
         self.experts = replace(self.experts, routing=replace(routing, chosen=count))
+
+    def check_length(self, name: str, length: int, error: type[ConstrainError] = ConfigError) -> None:
+        """Check that the model is read for sequences of this many tokens.
+
+        Raises:
+            ConstrainError: (as ``error``) it is longer.
+        """
+        if self._longest is not None and length > self._longest:
+            raise error(
+                f"{name} is {length}; {self.architecture} is supported up to {self._longest} tokens, beyond which its "
+                "attention changes"
+            )
 
     @property
     def attends_by_scores(self) -> bool:

@@ -264,6 +264,8 @@ class ExLlamaV2(LoadableModel):
 
     def _check(self, input_ids: torch.Tensor, cache: ExLlamaV2CacheBase | None, few_logits: bool) -> None:
         batch, width = input_ids.shape
+        length = width if cache is None else cache.current_seq_len + width
+        self.config.check_length("the length of the sequence", length, GenerationError)
         if cache is None:
             if width > self._pass_limit(batch):
                 raise GenerationError(f"{width} tokens without a cache; one pass takes {self._pass_limit(batch)}")

@@ -9,8 +9,8 @@ import pytest
 import torch
 from checkpoints import FAMILIES, Family
 
-from constrain.errors import ConfigError, ModelError
-from constrain.model import ExLlamaV2, ExLlamaV2Config
+from constrain.errors import ConfigError, GenerationError, ModelError
+from constrain.model import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Config
 
 
 def write(folder: Path, config: dict[str, Any]) -> Path:
@@ -328,6 +328,18 @@ def test_dynamic_scaling_is_read_as_far_as_it_changes_nothing(llama_copy: Any) -
     (llama_copy.folder / "config.json").write_text(json.dumps(llama_copy.config))
     config.prepare()
     assert config.max_seq_len == 32
+
+
+def test_no_pass_goes_beyond_the_length_that_is_read(checkpoint: Callable[[str], Any]) -> None:
+    model = checkpoint("llama_dynamic").load()
+    ids = torch.full((1, 65), 5)
+    cache = ExLlamaV2Cache(model, max_seq_len=96)
+    message = "the length of the sequence is 65; LlamaForCausalLM is supported up to 64 tokens"
+    with pytest.raises(GenerationError, match=message):
+        model.forward(ids)
+    model.forward(ids[:, :64], cache)
+    with pytest.raises(GenerationError, match=message):
+        model.forward(ids[:, 64:], cache)
 
 
 def test_llama_4_ends_where_its_attention_changes(checkpoint: Callable[[str], Any], tmp_path: Path) -> None:
