@@ -41,6 +41,7 @@ from constrain.model.families.dense import (
     STABLELM,
     STARCODER2,
     VAULT_GEMMA,
+    YOUTU,
 )
 from constrain.model.families.experts import (
     DEEPSEEK2,
@@ -128,6 +129,7 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
             Architecture("Dots1ForCausalLM", DOTS1),
             Architecture("DeepseekV2ForCausalLM", DEEPSEEK2),
             Architecture("DeepseekV3ForCausalLM", DEEPSEEK3),
+            Architecture("YoutuForCausalLM", YOUTU),
             Architecture("Olmo2ForCausalLM", OLMO2),
             Architecture("Olmo3ForCausalLM", OLMO3),
             Architecture("OlmoeForCausalLM", OLMOE),

@@ -231,7 +231,7 @@ def test_what_a_config_leaves_out_is_as_in_transformers(name: str, tmp_path: Pat
             assert f"{key}: missing" in str(error)
 
 
-@pytest.mark.parametrize("name", ["qwen2_window", "gemma2", "gemma3", "smollm3_window"])
+@pytest.mark.parametrize("name", ["qwen2_window", "qwen2_moe_window", "gemma2", "gemma3", "smollm3_window", "exaone4"])
 def test_older_configs_do_not_list_layer_types(name: str, checkpoint: Callable[[str], Any], tmp_path: Path) -> None:
     source = json.loads((checkpoint(name).folder / "config.json").read_text())
     listed = source.pop("layer_types")

@@ -184,6 +184,7 @@ FAMILIES = {
         "DeepseekV2", {**_LATENT, **_LATENT_YARN, "q_lora_rank": 20, "topk_method": "group_limited_greedy"}
     ),
     "deepseek_v3": Family("DeepseekV3", {**_LATENT, **_LATENT_YARN, "q_lora_rank": 20}),
+    "youtu": Family("Youtu", {**{key: _LATENT[key] for key in _LATENT.keys() - _GROUPS.keys()}, "q_lora_rank": 20}),
     "glm4_moe_lite": Family("Glm4MoeLite", {**_LATENT, "q_lora_rank": 20}),
     "solar_open": Family(
         "SolarOpen", {**_GROUPS, "head_dim": 16, "attention_bias": True, **_rope(rope_type="default")}
@@ -218,6 +219,16 @@ FAMILIES = {
     "starcoder2": Family("Starcoder2", {"sliding_window": 5}),
     "mixtral": Family("Mixtral", {"sliding_window": 5}),
     "qwen2_moe": Family("Qwen2Moe", {**_EXPERTS, "shared_expert_intermediate_size": 24, "norm_topk_prob": False}),
+    "qwen2_moe_window": Family(
+        "Qwen2Moe",
+        {
+            **_EXPERTS,
+            "shared_expert_intermediate_size": 24,
+            "use_sliding_window": True,
+            "sliding_window": 5,
+            "max_window_layers": 2,
+        },
+    ),
     "qwen3_moe": Family("Qwen3Moe", {**_EXPERTS, "head_dim": 16, "norm_topk_prob": True, "mlp_only_layers": [1]}),
     "gpt_oss": Family(
         "GptOss",

@@ -126,6 +126,7 @@ DEEPSEEK = replace(
     mlp_bias_key=None,
     supported={"attention_bias": (False,), "mlp_bias": (False,)},
 )
+YOUTU = replace(DEEPSEEK, defaults={"q_lora_rank": 1536, "tie_word_embeddings": True})
 OLMO2 = replace(
     LLAMA,
     qk_norm=QKNorm.WHOLE,

@@ -13,6 +13,7 @@ from constrain.model.families.layer_rules import (
     each_nth,
     each_step,
     even_layers,
+    even_up_to_window_layer,
     every_layer,
     every_layer_if_used,
     from_full_layers,
@@ -211,6 +212,7 @@ MINIMAX_M2 = DecoderTraits(
 )
 QWEN2_MOE = replace(
     QWEN2,
+    sliding=even_up_to_window_layer,
     experts=ExpertTraits(
         ExpertNames(shared="shared_expert", shared_gate="shared_expert_gate"), normalised=None, sparse=each_nth
     ),

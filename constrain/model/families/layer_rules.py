@@ -14,8 +14,15 @@ def every_layer_if_used(reader: ConfigReader, layer: int) -> bool:
 
 
 def from_window_layer(reader: ConfigReader, layer: int) -> bool:
-    first = reader.integer("max_window_layers", 28, low=0, high=1 << 16)
-    return reader.boolean("use_sliding_window", False) and layer >= int(first)
+    return reader.boolean("use_sliding_window", False) and layer >= _window_layers(reader)
+
+
+def even_up_to_window_layer(reader: ConfigReader, layer: int) -> bool:
+    return reader.boolean("use_sliding_window", False) and layer < _window_layers(reader) and layer % 2 == 0
+
+
+def _window_layers(reader: ConfigReader) -> int:
+    return int(reader.integer("max_window_layers", 28, low=0, high=1 << 16))
 
 
 def even_layers(reader: ConfigReader, layer: int) -> bool:
