@@ -7,7 +7,7 @@ new way needs a field of ``DecoderTraits`` (``traits.py``), which ``builder.py``
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from constrain.model.families.dense import (
@@ -76,19 +76,22 @@ class KeyPrefix:
 class Architecture:
     """An architecture: its name in ``config.json``, the decoder, and possible prefixes of tensors (the first match).
 
-    Of a ``multimodal`` one, the text model is read, whose ``model_type`` is one of ``text_types`` if there are any
-    (``None``: it may have none), and its vision tower if it is as ``vision`` says.
+    Of a ``multimodal`` one, the text model is read, and its vision tower if it is as ``vision`` says. ``texts`` has the
+    decoders of the text models that it may have by their ``model_type``, which may be absent; without it, all have
+    ``lm``.
     """
 
     arch_string: str
     lm: DecoderTraits
     prefixes: tuple[KeyPrefix, ...] = (KeyPrefix(),)
     multimodal: bool = False
-    text_types: tuple[str | None, ...] = ()
+    texts: Mapping[str | None, DecoderTraits] = field(default_factory=lambda: MappingProxyType({}))
     vision: VisionTraits | None = None
 
 
 _PIXTRAL_TEXT = replace(MISTRAL, defaults={**MISTRAL.defaults, "num_attention_heads": 32})
+_LLAVA_TEXTS: dict[str | None, DecoderTraits] = {"mistral": _PIXTRAL_TEXT}
+_MISTRAL3_TEXTS: dict[str | None, DecoderTraits] = {None: MISTRAL, "mistral": MISTRAL, "ministral3": MINISTRAL3}
 _PIXTRAL = VisionTraits("pixtral", ("pixtral",), merging=True)
 _LLAVA_PIXTRAL = VisionTraits(
     "pixtral",
@@ -156,10 +159,8 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
             Architecture("MixtralForCausalLM", MIXTRAL),
             Architecture("Qwen2MoeForCausalLM", QWEN2_MOE),
             Architecture("Qwen3MoeForCausalLM", QWEN3_MOE),
-            Architecture(
-                "Mistral3ForConditionalGeneration", MISTRAL, _INSIDE, True, (None, "mistral", "ministral3"), _PIXTRAL
-            ),
-            Architecture("LlavaForConditionalGeneration", _PIXTRAL_TEXT, _INSIDE, True, ("mistral",), _LLAVA_PIXTRAL),
+            Architecture("Mistral3ForConditionalGeneration", MISTRAL, _INSIDE, True, _MISTRAL3_TEXTS, _PIXTRAL),
+            Architecture("LlavaForConditionalGeneration", _PIXTRAL_TEXT, _INSIDE, True, _LLAVA_TEXTS, _LLAVA_PIXTRAL),
             Architecture("Qwen2VLForConditionalGeneration", _QWEN2_VL, _QWEN_INSIDE, True, vision=_QWEN2_VISION),
             Architecture("Qwen2_5_VLForConditionalGeneration", _QWEN2_VL, _QWEN_INSIDE, True, vision=_QWEN25_VISION),
             Architecture("Qwen3VLForConditionalGeneration", _QWEN3_VL, _QWEN_INSIDE, True, vision=_QWEN3_VISION),

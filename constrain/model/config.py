@@ -123,7 +123,7 @@ class ExLlamaV2Config:
         if self.arch.multimodal and not self.vision_model_type:
             _log.warning("%s: of a %s, the text model is read; the rest is left out", folder, self.architecture)
         text = data.get("text_config")
-        _check_text(path, text, self.arch)
+        self.arch = _with_text(path, text, self.arch)
         self._read(ConfigReader(path, [data, text if isinstance(text, dict) else {}, self.arch.lm.defaults]))
         self.generation_config = read_generation_config(folder)
         self._find_tensors(None if no_tensors else TensorFiles.of_folder(folder, self.quantization))
@@ -403,8 +403,12 @@ def _vision_type(data: dict[str, Any], arch: Architecture) -> str | None:
     return arch.vision.kind
 
 
-def _check_text(path: Path, text: Any, arch: Architecture) -> None:
+def _with_text(path: Path, text: Any, arch: Architecture) -> Architecture:
+    """Return an architecture with the decoder of its text model."""
     found = text.get("model_type") if isinstance(text, dict) else None
-    if arch.text_types and found not in arch.text_types:
-        supported = ", ".join(name for name in arch.text_types if name)
+    if not arch.texts:
+        return arch
+    if not isinstance(found, str | None) or found not in arch.texts:
+        supported = ", ".join(name for name in arch.texts if name)
         raise ConfigError(f"{path}: text_config.model_type: {found!r} is not supported; supported are {supported}")
+    return replace(arch, lm=arch.texts[found])

@@ -30,7 +30,7 @@ class Names:
         return {"[IMG_BREAK]": BREAK, "[IMG_END]": END}.get(token)
 
 
-@pytest.fixture(scope="module", params=["mistral3", "mistral3_biases", "llava"])
+@pytest.fixture(scope="module", params=["mistral3", "mistral3_biases", "ministral3", "llava"])
 def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
     """A folder, and the model in transformers that wrote it."""
     activation = "silu" if request.param == "mistral3" else "gelu"
@@ -38,7 +38,9 @@ def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         hidden_size=32, intermediate_size=40, num_hidden_layers=2, num_attention_heads=2, patch_size=4, image_size=64,
         hidden_act=activation, initializer_range=0.2,
     )  # fmt: skip
-    text = transformers.MistralConfig(**{**SIZES, "sliding_window": None})
+    text: Any = transformers.MistralConfig(**{**SIZES, "sliding_window": None})
+    if request.param == "ministral3":
+        text = transformers.Ministral3Config(**SIZES)
     common = {"vision_config": vision, "text_config": text, "tie_word_embeddings": False, "image_token_index": IMAGE}
     if request.param == "llava":
         config = transformers.LlavaConfig(**common, vision_feature_layer=-1, vision_feature_select_strategy="full")
