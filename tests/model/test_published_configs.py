@@ -352,6 +352,14 @@ def test_ministral_3_is_read_where_its_scores_do_not_change_with_the_position(tm
         config.check()
 
 
+def test_ministral_3_has_its_own_defaults_inside_of_mistral_3(tmp_path: Path) -> None:
+    left_out = ("head_dim", "num_key_value_heads", "rms_norm_eps", "sliding_window")
+    text = {key: value for key, value in MINISTRAL_3_8B["text_config"].items() if key not in left_out}
+    config = read(tmp_path, MINISTRAL_3_8B | {"text_config": text})
+    assert (config.head_dim, config.num_key_value_heads, config.norm_eps) == (128, 8, 1e-5)
+    assert config.sliding_window is None
+
+
 def test_text_models_of_another_family_are_refused(tmp_path: Path) -> None:
     other = MINISTRAL_3_8B["text_config"] | {"model_type": "mistral4"}
     with pytest.raises(
