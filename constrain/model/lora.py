@@ -195,7 +195,12 @@ class ExLlamaV2Lora:
 
     @staticmethod
     def _tensor(files: TensorFiles, name: str, shape: tuple[int, ...], device: torch.device) -> torch.Tensor:
-        files.require(name, shape)
+        stored = files.tensors[name]
+        if stored.shape != shape:
+            raise WeightsError(
+                f"{stored.file}: tensor {name} has shape {[*stored.shape]}, but its adapter_config.json and the model "
+                f"ask for {[*shape]}"
+            )
         tensor = torch.empty(shape, device=device)
         files.copy(name, tensor)
         return tensor

@@ -240,7 +240,12 @@ _KEY = "model.layers.0.self_attn.q_proj"
         ({}, {"alora_invocation_tokens": [5, 6]}, ConfigError, "alora_invocation_tokens: .* is not supported"),
         ({"model.layers.0.mlp.modules_to_save.weight": "ones"}, {}, WeightsError, "no part of an adapter"),
         ({}, {"peft_type": "LOHA"}, ConfigError, "peft_type: 'LOHA' is not supported"),
-        ({}, {"rank_pattern": {"q_proj": 3}}, WeightsError, r"q_proj\.lora_A\.weight has shape \[4, 48\], but"),
+        (
+            {},
+            {"rank_pattern": {"q_proj": 3}},
+            WeightsError,
+            r"shape \[4, 48\], but its adapter_config\.json",
+        ),
         ({}, {"rank_pattern": {"q_proj": "3"}}, ConfigError, r"rank_pattern\.q_proj: must be an integer"),
         ({}, {"alpha_pattern": {"[qk]_proj": 3}}, ConfigError, "alpha_pattern: .* regular expressions are not supp"),
         ({f"{_KEY}.lora_A.default.weight": (RANK, 48)}, {}, WeightsError, "for which there is another tensor"),
