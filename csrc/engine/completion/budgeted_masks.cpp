@@ -356,13 +356,18 @@ void BudgetedMasks::walk_unfinished(const Configuration& from) {
 }
 
 /// Judges the tokens of a wildcard region together, if nearly all of them lead to one configuration, exactly: those
-/// that end within a character reach it after a few more bytes. False if they do not.
+/// that end within a character reach it after a few more bytes. False if they do not. Where its completion does not fit,
+/// tokens over which a parent goes on may lead to a shorter one.
 bool BudgetedMasks::walk_usual_text(const Configuration& from) {
   if (!one_for_each_byte_ || !find_usual_text(from)) return false;
   allow_work();  // the text may have been found before
   const Vocabulary& vocabulary = grammar_.vocabulary();
   const TokenClassPtr within = vocabulary.token_class(usual_.characters);
   const uint64_t need = measured_tokens(*usual_.after), most = need + kRestOfCharacter;
+  if (need > budget_ && usual_.over) {
+    same_below(need);
+    return false;
+  }
   if (need <= budget_) {
     within->add(WildcardRegion::kUnbounded, tokens_);
     std::vector<TokenId> unlike = usual_.unlike;
@@ -451,6 +456,7 @@ std::optional<BudgetedMasks::UsualText> BudgetedMasks::usual_text(const Configur
     if (region.max_length != WildcardRegion::kUnbounded) return std::nullopt;
     if (!after.empty() && region.characters != text.characters) return std::nullopt;
     text.characters = region.characters;
+    text.over |= top.parent && region.leaving == ByteSet::all();
     const auto skipped = any_text(usual, exceptions);
     if (!skipped) return std::nullopt;
     after.push_back(*skipped);

@@ -95,6 +95,7 @@ class BudgetedMasks final : public SharedStage {
     const Configuration* after = nullptr;
     CharacterClass characters;
     ByteSet leaving;
+    bool over = false;  ///< true if a frame may be over on the way, and its parent go on over the rest of the text
     std::vector<TokenId> unlike;
   };
   void start_work(bool only_endings) {
