@@ -12,7 +12,7 @@ import lark
 import pytest
 from lark.exceptions import UnexpectedInput
 
-from constrain.engine import CompiledGrammar, GrammarCache, Limits, Vocabulary, compile_lark, lark_warnings
+from constrain.engine import CompiledGrammar, GrammarCache, JsonLayout, Limits, Vocabulary, compile_lark, lark_warnings
 from constrain.engine.lark.compose import Composition
 from constrain.engine.lark.lower import SpecialTokens
 from constrain.errors import LarkError
@@ -148,7 +148,7 @@ def test_reports_name_the_grammar(byte_vocab: Vocabulary) -> None:
 def test_many_references_to_one_grammar_cost_one(byte_vocab: Vocabulary) -> None:
     grammars: dict[str, Any] = {"all": True, "some": 'start: @all "." @all', "unused": re.compile("a")}
     tokens = SpecialTokens(byte_vocab, {})
-    composition = Composition('start: @all @some | "a" @some | @all~3', grammars, tokens, Limits())
+    composition = Composition('start: @all @some | "a" @some | @all~3', grammars, tokens, JsonLayout(), Limits())
     composition.write("start")
     steps = Counter(name for name, *_ in composition.program.steps)
     assert (steps["scope"], steps["json_schema"], steps["regex"]) == (3, 1, 1)

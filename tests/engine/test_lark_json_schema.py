@@ -78,6 +78,19 @@ def test_documents_of_a_named_schema_have_its_layout(tmp_path: Path, byte_vocab:
     assert len(list(tmp_path.iterdir())) == 1
 
 
+def test_inline_schemas_have_the_layout_of_the_call(tmp_path: Path, byte_vocab: Vocabulary) -> None:
+    pair = '%json {"properties": {"a": {"type": "integer"}, "b": {}}, "additionalProperties": false}'
+    grammars = {"x": f"start: {pair}", "y": {"type": "array"}, "z": LaidOutSchema({"type": "array"}, JsonLayout())}
+    options = {"grammars": grammars, "layout": JsonLayout("compact", "schema", "plain")}
+    free = compile_lark(f'start: {pair} | "x" @x | "y" @y | "z" @z', byte_vocab, grammars=grammars)
+    for _ in range(2):  # the second one is read from the file
+        cache = GrammarCache(directory=tmp_path)
+        grammar = cache.compile(compile_lark, f'start: {pair} | "x" @x | "y" @y | "z" @z', byte_vocab, **options)
+        assert all(map(grammar.accepts, ['{"a":1,"b":2}', 'x{"a":1,"b":2}', "y[1,2]", "z[1, 2]"]))
+        wide = ['{"a": 1}', '{"b":2,"a":1}', 'x{"a": 1}', 'x{"b":2,"a":1}', "y[1, 2]"]
+        assert all(map(free.accepts, wide)) and not any(map(grammar.accepts, wide))
+
+
 def test_layouts_have_known_policies(byte_vocab: Vocabulary) -> None:
     for options in ({"whitespace": True}, {"property_order": "sorted"}, {"integers": "long"}):
         with pytest.raises(GrammarError, match=str(next(iter(options.values())))):

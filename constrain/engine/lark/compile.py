@@ -9,8 +9,9 @@ import lark
 
 from constrain.arguments import check_type
 from constrain.engine.compiled_grammar import CompiledGrammar, Limits
+from constrain.engine.json_schema import JsonLayout
 from constrain.engine.lark.compose import Composition, NamedGrammar, check_grammars, description
-from constrain.engine.lark.lower import SpecialTokens
+from constrain.engine.lark.lower import DEFAULT_LAYOUT, SpecialTokens
 from constrain.engine.lark.program import Program
 from constrain.engine.store import Store
 from constrain.engine.vocabulary import Vocabulary, core_vocabulary
@@ -24,6 +25,7 @@ def compile_lark(
     *,
     grammars: Mapping[str, NamedGrammar] | None = None,
     special_tokens: Mapping[str, str] | None = None,
+    layout: JsonLayout = DEFAULT_LAYOUT,
     limits: Limits = Limits(),
     store: Store | None = None,
 ) -> CompiledGrammar:
@@ -63,6 +65,9 @@ def compile_lark(
             whole text.
         special_tokens: names of special tokens, by the names of the terminals that are declared (``%declare``) for
             them.
+        layout: how the documents of schemas are written, of ``%json`` and of ``grammars``, unless these have a layout
+            of their own; by default as :func:`~constrain.engine.compile_json_schema` has it, and integers have no
+            fraction.
         limits: limits on states, memory and time.
         store: cache of parsed grammars in files, if any.
 
@@ -81,12 +86,13 @@ def compile_lark(
     named, declared = grammars or {}, special_tokens or {}
     for name, token in declared.items():
         check_type(f"special_tokens[{name!r}]", token, str, "the name of a special token", LarkError)
-    key = _key(text, start, named, declared) if store else None
+    check_type("layout", layout, JsonLayout, "a JsonLayout")
+    key = _key(text, start, named, declared, layout) if store else None
     if store and key and (cached := store.get(key)):
         with suppress(GrammarError, TypeError, ValueError):
             steps, symbol = cached
             return Program.of(steps, limits).compile(int(symbol), vocab)
-    composition = Composition(text, named, SpecialTokens(vocab, declared), limits)
+    composition = Composition(text, named, SpecialTokens(vocab, declared), layout, limits)
     symbol = composition.write(start)
     grammar = composition.compile(symbol)
     if store and key:
@@ -95,9 +101,13 @@ def compile_lark(
 
 
 def _key(
-    text: str, start: str, grammars: Mapping[str, NamedGrammar], special_tokens: Mapping[str, str]
+    text: str,
+    start: str,
+    grammars: Mapping[str, NamedGrammar],
+    special_tokens: Mapping[str, str],
+    layout: JsonLayout,
 ) -> list[str] | None:
     """Return the key of a grammar in a store; ``None`` for an argument of a wrong type, which is refused later."""
     with suppress(TypeError, ValueError, RecursionError):
-        return ["lark", lark.__version__, *description(text, start, grammars, special_tokens)]
+        return ["lark", lark.__version__, *description(text, start, grammars, special_tokens, layout)]
     return None

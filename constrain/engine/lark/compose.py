@@ -13,7 +13,7 @@ from constrain.arguments import check_type
 from constrain.engine.compiled_grammar import CompiledGrammar, Limits
 from constrain.engine.json_schema import JsonLayout, LaidOutSchema
 from constrain.engine.lark.inline import Reference
-from constrain.engine.lark.lower import DEFAULT_LAYOUT, Lowering, SpecialTokens
+from constrain.engine.lark.lower import Lowering, SpecialTokens
 from constrain.engine.lark.program import Program
 from constrain.engine.lark.source import errors_within, load, located
 from constrain.engine.regex import flag_letters
@@ -45,17 +45,26 @@ class Composition:
         text: the main grammar.
         grammars: the others by name, which may refer to one another. All are checked, even those without references.
         tokens: the special tokens that grammars may name.
+        layout: how the documents of schemas are written that come without a layout.
         limits: limits on states, memory and time.
 
     Attributes:
         program: the steps so far.
     """
 
-    def __init__(self, text: str, grammars: Mapping[str, NamedGrammar], tokens: SpecialTokens, limits: Limits) -> None:
+    def __init__(
+        self,
+        text: str,
+        grammars: Mapping[str, NamedGrammar],
+        tokens: SpecialTokens,
+        layout: JsonLayout,
+        limits: Limits,
+    ) -> None:
         self.program = Program(limits)
         self._text = text
         self._grammars = grammars
         self._tokens = tokens
+        self._layout = layout
         self._scopes: dict[str, int] = {}
         self._places: dict[str, _Place] = {}
         self._pending: list[str] = []
@@ -111,7 +120,7 @@ class Composition:
             return self._scope(reference.name)
 
         source = load(text, self._grammars)
-        return Lowering(source, self.program, scope, name, scope_of, self._tokens).symbol_of_rule(start)
+        return Lowering(source, self.program, scope, name, scope_of, self._tokens, self._layout).symbol_of_rule(start)
 
     def _word(self, name: str, grammar: Any, scope: int) -> int:
         """Add a JSON Schema or a regular expression, and return its symbol."""
@@ -121,8 +130,9 @@ class Composition:
             if isinstance(grammar, re.Pattern):
                 symbol = self.program.call("regex", grammar.pattern, flag_letters(grammar), f"@{name}", scope)
             else:
-                schema, layout = _schema_and_layout(grammar)
-                symbol = self.program.call("json_schema", schema, *layout.policies, f"@{name}", scope)
+                laid_out = grammar if isinstance(grammar, LaidOutSchema) else LaidOutSchema(grammar, self._layout)
+                policies = laid_out.layout.policies
+                symbol = self.program.call("json_schema", laid_out.schema, *policies, f"@{name}", scope)
         except ResourceLimit:
             raise
         except GrammarError as error:
@@ -143,11 +153,6 @@ class Composition:
         return LarkError(error.reason, error.line, error.column, inside[1])
 
 
-def _schema_and_layout(grammar: dict[str, Any] | bool | LaidOutSchema) -> tuple[Any, JsonLayout]:
-    laid_out = grammar if isinstance(grammar, LaidOutSchema) else LaidOutSchema(grammar, DEFAULT_LAYOUT)
-    return laid_out.schema, laid_out.layout
-
-
 def check_grammars(text: str, grammars: Mapping[str, NamedGrammar] | None) -> None:
     """Check the types of a grammar and of named grammars.
 
@@ -162,7 +167,11 @@ def check_grammars(text: str, grammars: Mapping[str, NamedGrammar] | None) -> No
 
 
 def description(
-    text: str, start: str, grammars: Mapping[str, NamedGrammar], special_tokens: Mapping[str, str]
+    text: str,
+    start: str,
+    grammars: Mapping[str, NamedGrammar],
+    special_tokens: Mapping[str, str],
+    layout: JsonLayout,
 ) -> list[str]:
     """Describe a composition by strings; equal descriptions compile to the same program.
 
@@ -170,7 +179,7 @@ def description(
         TypeError, ValueError, RecursionError: a grammar has a type that cannot be compiled.
     """
     named = [[name, *_parts(grammar)] for name, grammar in sorted(grammars.items())]
-    return [start, text, json.dumps(named), json.dumps(sorted(special_tokens.items()))]
+    return [start, text, json.dumps(named), json.dumps(sorted(special_tokens.items())), json.dumps(layout.policies)]
 
 
 def _parts(grammar: NamedGrammar) -> list[Any]:

@@ -60,6 +60,7 @@ class Lowering:
         name: name of the grammar, unless it is the main one.
         scope_of: returns the number of a grammar that it refers to.
         tokens: the special tokens that it may name.
+        layout: how the documents of its schemas are written.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class Lowering:
         name: str | None,
         scope_of: Callable[[Reference], int],
         tokens: SpecialTokens,
+        layout: JsonLayout,
     ) -> None:
         self.program = program
         self._source = source
@@ -77,6 +79,7 @@ class Lowering:
         self._name = name
         self._scope_of = scope_of
         self._tokens = tokens
+        self._layout = layout
         self._terminals: dict[str, int] = {}
         self._inserts: dict[str, int] = {}
         self._rules: dict[_Instance, int] = {}
@@ -217,7 +220,7 @@ class Lowering:
     def _schema(self, inline: InlineSchema) -> Any:
         shown = inline.shown if self._name is None else f"{inline.shown} of @{self._name}"
         try:
-            return self.program.call("json_schema", inline.schema, *DEFAULT_LAYOUT.policies, shown, self._scope)
+            return self.program.call("json_schema", inline.schema, *self._layout.policies, shown, self._scope)
         except SchemaError as error:
             raise LarkError(f"the schema of %json cannot be used: {error}", inline.line, inline.column) from error
 

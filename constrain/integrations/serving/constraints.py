@@ -34,9 +34,9 @@ def compile_constraint(
         text: the JSON text of a schema, of a list of choices or of a structural tag, a regular expression, or a grammar
             in Lark's notation or in GBNF, which has ``::=``. Without meaning for ``"json_object"``.
         vocab: the vocabulary of the model.
-        whitespace: of the documents of ``"json"``, ``"json_object"`` and ``"structural_tag"``, as for
-            :func:`~constrain.engine.compile_json_schema`. Members are written in the order of the schema, integers
-            without fraction.
+        whitespace: of the documents of ``"json"``, ``"json_object"`` and ``"structural_tag"``, and of ``%json`` in a
+            ``"grammar"``, as for :func:`~constrain.engine.compile_json_schema`. Members are written in the order of the
+            schema, but for those of ``%json``, integers without fraction.
 
     Raises:
         GrammarError: the constraint is malformed, or cannot be enforced.
@@ -50,7 +50,7 @@ def compile_constraint(
     if kind == "choice":
         return grammar_cache.compile(compile_choices, _parsed(text), vocab)
     if kind == "grammar":
-        return grammar_cache.compile(compile_lark, as_lark(text), vocab)
+        return grammar_cache.compile(compile_lark, as_lark(text), vocab, layout=JsonLayout(whitespace, integers="plain"))
     if kind == "structural_tag":
         return grammar_cache.compile(compile_structural_tag, _parsed(text), vocab, layout=layout)
     raise GrammarError(f"there is no kind of constraint {kind!r}; there are {', '.join(get_args(ConstraintKind))}")
