@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from constrain.engine import Matcher, Vocabulary, compile_json_schema
-from constrain.errors import GrammarError, UnsatisfiableSchema
+from constrain.engine import Limits, Matcher, Vocabulary, compile_json_schema
+from constrain.errors import GrammarError, ResourceLimit, UnsatisfiableSchema
 
 Verify = Callable[..., None]
 Judge = Callable[..., bool]
@@ -356,3 +356,18 @@ def test_schema_order_through_all_of_and_references(verify: Verify) -> None:
 def test_there_are_two_orders(byte_vocab: Vocabulary) -> None:
     with pytest.raises(GrammarError, match="no property order 'alphabetic'"):
         compile_json_schema({}, byte_vocab, property_order="alphabetic")  # type: ignore[arg-type]
+
+
+def test_patterns_of_keys_that_overlap_without_end_are_refused_by_the_work(byte_vocab: Vocabulary) -> None:
+    """Each of the classes of keys alone is within the limit of a search."""
+    patterns = {f"^(.{{{count}}})*$": {"maxLength": count} for count in range(1, 13)}
+    with pytest.raises(ResourceLimit, match="search_states=200000 reached where the patterns of patternProperties"):
+        compile_json_schema({"type": "object", "patternProperties": patterns}, byte_vocab)
+
+
+def test_a_long_shortest_key_is_found_in_one_search(byte_vocab: Vocabulary) -> None:
+    """Its length is the least common multiple of 2 to 8, and its states share their distances to the end."""
+    keys = {"allOf": [{"pattern": f"^(.{{{count}}})+$"} for count in range(2, 9)]}
+    schema = {"type": "object", "propertyNames": keys, "minProperties": 1, "additionalProperties": {"const": 0}}
+    grammar = compile_json_schema(schema, byte_vocab, limits=Limits(max_seconds=60))
+    assert len(grammar.matcher().completion()) == len('{"":0}') + 840

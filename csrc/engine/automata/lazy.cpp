@@ -8,6 +8,13 @@
 
 namespace constrain {
 
+thread_local JointSearches* JointSearches::current_ = nullptr;
+
+void JointSearches::spend() {
+  if (unspent_ == 0) throw ResourceLimit("search_states", budget_, where_);
+  --unspent_;
+}
+
 const StateRow& LazyAutomaton::row(State state) {
   if (state >= rows_.size()) rows_.resize(state + 1);
   if (!rows_[state]) {
@@ -58,6 +65,7 @@ class PrunedAutomaton::Search {
   void enter(State state) {
     if (owner_.unspent_ == 0)
       throw ResourceLimit("search_states", owner_.budget_, "while proving a language non-empty");
+    JointSearches::enter();
     Deadline::check();
     --owner_.unspent_;
     owner_.verdicts_[state] = Verdict::in_search;

@@ -31,6 +31,33 @@ class LazyAutomaton : public Automaton {
   std::vector<const StateRow*> rows_;
 };
 
+/// Limits the states that searches of its thread enter together while it lives. For automata that are made of one
+/// another, whose budgets would add up.
+class JointSearches {
+ public:
+  /// `where` is for the message of the ResourceLimit.
+  JointSearches(size_t budget, const char* where) : outer_(current_), budget_(budget), unspent_(budget), where_(where) {
+    current_ = this;
+  }
+  ~JointSearches() { current_ = outer_; }
+  JointSearches(const JointSearches&) = delete;
+  JointSearches& operator=(const JointSearches&) = delete;
+
+  /// Counts a state.
+  static void enter() {
+    if (current_) current_->spend();
+  }
+
+ private:
+  void spend();
+
+  static thread_local JointSearches* current_;
+
+  JointSearches* outer_;
+  size_t budget_, unspent_;
+  const char* where_;
+};
+
 /// An automaton with raw states that may turn out to be dead. A search decides before such a state is returned, and
 /// caches its verdict on every state it visits.
 class PrunedAutomaton : public LazyAutomaton {

@@ -8,6 +8,7 @@
 #include <set>
 #include <unordered_map>
 
+#include "engine/automata/lazy.h"
 #include "engine/base/errors.h"
 #include "engine/grammar/automaton_rule.h"
 #include "engine/json/array_rule.h"
@@ -324,6 +325,7 @@ class Compiler {
   /// Sorts keys that are no names into classes by the patterns they match.
   void add_others(const ObjectCell& cell, const AutomatonPtr& names_language, const std::vector<std::string>& names,
                   json::ObjectSpec& spec) {
+    const JointSearches searches(kSearchBudget, "where the patterns of patternProperties overlap");
     struct Class {
       AutomatonPtr keys;
       std::vector<std::string> matched;

@@ -5,7 +5,9 @@
 #include <tuple>
 #include <utility>
 
+#include "engine/base/deadline.h"
 #include "engine/base/errors.h"
+#include "engine/base/lengths.h"
 
 namespace constrain::json {
 
@@ -61,6 +63,7 @@ const std::vector<std::string>& CheapestWords::from(State start, size_t count) {
   };
   if (start != kDead) add(to_end(start), "", "", start);
   while (!queue.empty() && words.size() < count) {
+    Deadline::check();
     const auto [whole, text, word, state] = queue.top();
     queue.pop();
     if (--queued[whole] == 0) queued.erase(whole);
@@ -83,10 +86,10 @@ const std::vector<std::string>& CheapestWords::from(State start, size_t count) {
   return words;
 }
 
+/// Dijkstra's algorithm. Stops at states whose distance is cached, and caches those of the states on the path, so that
+/// one search serves all states of a long word.
 uint64_t CheapestWords::to_end(State state) {
-  if (automaton_->accepting(state)) return 0;
-  if (const auto it = to_end_.find(state); it != to_end_.end()) return it->second;
-  // Dijkstra's algorithm, which caches the distances of the states on the path.
+  if (const auto known = known_to_end(state)) return *known;
   struct Seen {
     uint64_t length;
     State previous;
@@ -95,28 +98,39 @@ uint64_t CheapestWords::to_end(State state) {
   using Entry = std::pair<uint64_t, State>;
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue;
   queue.emplace(0, state);
-  while (true) {
+  uint64_t least = kInfinite;
+  State last = kDead;
+  while (!queue.empty() && queue.top().first < least) {
     const auto [length, at] = queue.top();
     queue.pop();
     if (length > seen.at(at).length) continue;
-    if (automaton_->accepting(at)) {
-      for (State on = at; on != kDead; on = seen.at(on).previous) to_end_[on] = length - seen.at(on).length;
-      return length;
+    Deadline::check();
+    if (const auto known = known_to_end(at)) {
+      if (length + *known < least) least = length + *known, last = at;
+      continue;
     }
     if (seen.size() > kSearchBudget) {
       throw ResourceLimit("search_states", kSearchBudget, "while looking for a short key");
     }
-    for_each_range(automaton_->row(at), [&, length = length, at = at](int first, int last, State to) {
+    for_each_range(automaton_->row(at), [&, length = length, at = at](int first, int end, State to) {
       if (to == kDead) return;
-      uint64_t least = escaped_length(static_cast<uint8_t>(first));
-      for (int byte = first; byte <= last && least > 1; ++byte)
-        least = std::min(least, escaped_length(static_cast<uint8_t>(byte)));
-      const auto [it, added] = seen.try_emplace(to, Seen{length + least, at});
-      if (!added && it->second.length <= length + least) return;
-      it->second = {length + least, at};
-      queue.emplace(length + least, to);
+      uint64_t cheapest = escaped_length(static_cast<uint8_t>(first));
+      for (int byte = first; byte <= end && cheapest > 1; ++byte)
+        cheapest = std::min(cheapest, escaped_length(static_cast<uint8_t>(byte)));
+      const auto [it, added] = seen.try_emplace(to, Seen{length + cheapest, at});
+      if (!added && it->second.length <= length + cheapest) return;
+      it->second = {length + cheapest, at};
+      queue.emplace(length + cheapest, to);
     });
   }
+  for (State on = last; on != kDead; on = seen.at(on).previous) to_end_[on] = least - seen.at(on).length;
+  return least;
+}
+
+std::optional<uint64_t> CheapestWords::known_to_end(State state) const {
+  if (automaton_->accepting(state)) return 0;
+  const auto known = to_end_.find(state);
+  return known == to_end_.end() ? std::nullopt : std::optional(known->second);
 }
 
 }  // namespace constrain::json

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -24,6 +25,7 @@ class CheapestWords {
  private:
   /// Escaped length of the shortest word from a state.
   uint64_t to_end(State state);
+  std::optional<uint64_t> known_to_end(State state) const;
 
   AutomatonPtr automaton_;
   std::map<State, std::pair<size_t, std::vector<std::string>>> cache_;  // with the requested count
