@@ -79,7 +79,13 @@ NESTED = {
 }
 SCHEMAS.append(NESTED)
 REGEXES = ["a|b{30}", "(ab|c)+d", r"[a-z]{3,9}(, [a-z]{3,9})*\.", r"\d{4}-(0[1-9]|1[0-2])"]
-LARK = ['start: "(" start ")" | "x"', 'start: WORD ("," WORD)*\nWORD: /[a-z]{2,5}/\nWS: " "+\n%ignore WS']
+LARK = [
+    'start: "(" start ")" | "x"',
+    'start: WORD ("," WORD)*\nWORD: /[a-z]{2,5}/\nWS: " "+\n%ignore WS',
+    # Any character of the text may be its last, and what ends it begins like one.
+    r'start: /[\s\S]+/ "</end>"',
+    'start: "ab"\n%ignore /./',
+]
 
 
 def tokens_of(matcher: Matcher, vocabulary: Vocabulary, budget: int | None = None) -> list[int]:
@@ -238,6 +244,45 @@ def test_a_budget_that_one_token_exceeds_is_not_far(schema: Any, words: list[byt
                 assert not refused & set(tokens_of(matcher, vocabulary, most))
             if not matcher.accept_bytes(bytes([byte])):
                 break
+
+
+#: Grammars whose frames wait for others: after a call, after the first of them, for counted ones, and for documents.
+NESTING = [
+    r'start: "(" start ")" | /[\s\S]/',
+    'start: w+\nw: /[a-z]+/ | "(" w ")"\n%ignore /[ ]+/',
+    'start: pair "!!"\npair: list ";" | "a"\nlist: "a" pair | "[" pair "]"',
+    'start: "<" (start | "x") "</end>" | start "+" "x"~4 "y" | "z"',
+    'start: "a" start? "bcd" | (item ~ 3..5)\nitem: "(" start ")" | "<"',
+    'start: "f(" %json {"type": "array", "minItems": 2} ")" start? ";"',
+]
+
+
+@pytest.mark.parametrize("source", NESTING)
+def test_a_budget_that_one_token_of_a_grammar_exceeds_is_not_far(source: str) -> None:
+    words = [b"((((((((", b"<<<<", b"aaaaaaaaaa", b"[[[[[[", b"f([[[[", b"f([1,f(", b"z+xx", b"(a(a(", b"  (("]
+    vocabulary = Vocabulary.from_tokens([bytes([byte]) for byte in range(256)] + words + [b""], [256 + len(words)])
+    grammar = compile_lark(source, vocabulary)
+    for seed in range(2):
+        matcher, rng = grammar.matcher(), random.Random(seed)
+        for _ in range(3):
+            needs = {token: needed_after(matcher, token) for token in tokens_of(matcher, vocabulary)}
+            for budget in range(matcher.min_tokens(), max(needs.values()) + 2):
+                fitting = {token for token, need in needs.items() if need < budget}
+                assert set(tokens_of(matcher, vocabulary, budget)) == fitting
+            token = rng.choice([token for token in needs if token > 255] or list(needs))
+            assert matcher.accept(token)
+            if matcher.is_finished():
+                break
+
+
+@pytest.mark.parametrize("source", [*NESTING, *LARK])
+def test_a_budget_far_beyond_a_grammar_changes_nothing(source: str, wide_vocab: Vocabulary) -> None:
+    """Of the thousands of tokens with which a text may begin, none has to be looked at."""
+    matcher = compile_lark(source, wide_vocab).matcher()
+    for token in (None, *map(ord, "((a")):
+        if token is None or matcher.accept(token):
+            far = matcher.min_tokens() + 250
+            assert tokens_of(matcher, wide_vocab, far) == tokens_of(matcher, wide_vocab)
 
 
 def check_subset(grammar: CompiledGrammar) -> None:

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <queue>
+
+#include "engine/base/deadline.h"
 
 namespace constrain::cfg {
 
@@ -53,6 +56,66 @@ std::vector<uint64_t> BodyRule::measure(const Lengths& lengths) const {
   return result;
 }
 
+uint64_t BodyRule::max_remaining(RuleBounds&) {
+  uint64_t most = 0;
+  for (const uint64_t bytes : remaining_) most = std::max(most, bytes == kInfinite ? 0 : bytes);
+  return most;
+}
+
+/// After the next token the frame may be in any later state.
+CompletionHints::Outlay BodyRule::max_outlay(Local state, Reg, uint64_t, RuleBounds&) {
+  const std::vector<bool> later = reached(static_cast<uint32_t>(state));
+  uint64_t most = 0;
+  for (size_t at = 0; at < later.size(); ++at) {
+    if (later[at] && remaining_[at] != kInfinite) most = std::max(most, remaining_[at]);
+  }
+  return {most, 0, true};
+}
+
+std::vector<CompletionHints::NestedCall> BodyRule::nested_calls(RuleBounds& bounds) const {
+  const auto possible = [&](const Edge& edge) {
+    return bounds.lengths()[edge.symbol] != kInfinite && remaining_[edge.target] != kInfinite;
+  };
+  std::vector<NestedCall> calls;
+  std::map<uint32_t, ByteSet> begun;  // first bytes of the words that lead to a state
+  for (const Edge& edge : body_.states.front().edges) {
+    if (!possible(edge)) continue;
+    calls.push_back({edge.symbol, remaining_[edge.target], bounds.first_bytes(edge.symbol), true});
+    begun[edge.target].add(calls.back().first);
+  }
+  std::vector<ByteSet> first(body_.states.size());
+  for (const auto& [target, bytes] : begun) {
+    const std::vector<bool> later = reached(target);
+    for (size_t at = 0; at < later.size(); ++at) {
+      if (later[at]) first[at].add(bytes);
+    }
+  }
+  for (size_t at = 1; at < body_.states.size(); ++at) {
+    for (const Edge& edge : body_.states[at].edges) {
+      if (possible(edge)) calls.push_back({edge.symbol, remaining_[edge.target], first[at], false});
+    }
+  }
+  return calls;
+}
+
+/// The states from which a frame may go on after it was in `from`, with that.
+std::vector<bool> BodyRule::reached(uint32_t from) const {
+  Deadline::check();
+  std::vector<bool> reached(body_.states.size());
+  std::vector<uint32_t> pending{from};
+  reached[from] = true;
+  while (!pending.empty()) {
+    const Body::State& state = body_.states[pending.back()];
+    pending.pop_back();
+    for (const Edge& edge : state.edges) {
+      if (reached[edge.target]) continue;
+      reached[edge.target] = true;
+      pending.push_back(edge.target);
+    }
+  }
+  return reached;
+}
+
 void CountedRule::expand(Local state, const Lengths& lengths, Expansion& out) {
   out.accepting = state == kEnough;
   if (lengths[element_] == kInfinite) return;
@@ -79,6 +142,18 @@ uint64_t CountedRule::remaining(Local state, Reg reg, const Lengths& lengths) {
   const uint64_t length = lengths[element_];
   if (missing == 0) return 0;
   return length > kInfinite / missing ? kInfinite : length * missing;
+}
+
+uint64_t CountedRule::max_remaining(RuleBounds& bounds) { return remaining(kStart, 0, bounds.lengths()); }
+
+CompletionHints::Outlay CountedRule::max_outlay(Local, Reg, uint64_t now, RuleBounds&) { return {now, 0, true}; }
+
+std::vector<CompletionHints::NestedCall> CountedRule::nested_calls(RuleBounds& bounds) const {
+  const ByteSet first = bounds.first_bytes(element_);
+  const auto rest = [&](uint64_t words) {
+    return multiply_lengths(min_ - std::min(min_, words), bounds.lengths()[element_]);
+  };
+  return {{element_, rest(1), first, true}, {element_, rest(2), first, false}};
 }
 
 }  // namespace constrain::cfg

@@ -356,8 +356,8 @@ void BudgetedMasks::walk_unfinished(const Configuration& from) {
 }
 
 /// Judges the tokens of a wildcard region together, if nearly all of them lead to one configuration, exactly: those
-/// that end within a character reach it after a few more bytes. False if they do not. Where its completion does not fit,
-/// tokens over which a parent goes on may lead to a shorter one.
+/// that end within a character reach it after a few more bytes. False if they do not. Where its completion does not
+/// fit, tokens over which a parent goes on may lead to a shorter one.
 bool BudgetedMasks::walk_usual_text(const Configuration& from) {
   if (!one_for_each_byte_ || !find_usual_text(from)) return false;
   allow_work();  // the text may have been found before

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/grammar/nested_frames.h"
 #include "engine/grammar/parse_table.h"
 
 namespace constrain {
@@ -74,20 +75,43 @@ uint64_t RuleBounds::begun(RuleId rule, uint32_t brackets) {
 /// that is called, each further one a rule nested in that. Unions are popped at once, and take no bracket.
 uint64_t RuleBounds::opened(RuleId rule, uint32_t brackets) {
   if (!nests(rule) || brackets == 0) return 0;
+  if (!pushed_) pushed_ = bound_pushed();
+  if (const std::optional<uint64_t> known = (*pushed_)[rule]) return *known;
   if (brackets > kMaxBrackets || depth_ == kMaxDepth) return kInfinite;
   std::vector<std::optional<uint64_t>>& known = nesting_[rule].opened;
   known.resize(kMaxBrackets + 1);
   if (known[brackets]) return *known[brackets];
   ++depth_;
   uint64_t most = 0;
-  for (const RuleId callee : callees_[rule]) {
-    if (!nests(callee)) continue;
-    const bool stays = fresh(callee).rest > 0;
-    most = std::max(most, stays ? begun(callee, brackets - 1) : opened(callee, brackets));
-  }
+  for (const RuleId callee : callees_[rule]) most = std::max(most, pushed_by_bracket(callee, brackets));
   --depth_;
   return *(known[brackets] = most);
 }
+
+/// ... by a call of one rule, whose bracket is one of them.
+uint64_t RuleBounds::pushed_by_bracket(RuleId callee, uint32_t brackets) {
+  if (!nests(callee)) return 0;
+  const bool stays = fresh(callee).rest > 0;
+  return stays ? begun(callee, brackets - 1) : opened(callee, brackets);
+}
+
+/// Bounds what a token pushes on frames of the rules with nested calls, by rule; none for others. See NestedFrames.
+std::vector<std::optional<uint64_t>> RuleBounds::bound_pushed() {
+  pushed_.emplace(callees_.size());  // so that rules with brackets can be asked meanwhile
+  NestedFrames frames(callees_.size());
+  for (RuleId rule = 0; rule < callees_.size(); ++rule) {
+    if (!nests(rule)) continue;
+    const auto calls = hints(rule).nested_calls(*this);
+    if (!calls.empty()) frames.add(rule, calls, waiting(rule));
+  }
+  for (RuleId rule = 0; rule < callees_.size(); ++rule) {
+    if (frames.has(rule)) continue;
+    frames.set_other(rule, pushed_by_bracket(rule, std::max<uint32_t>(reach().nested, 1)));
+  }
+  return frames.pushed(reach());
+}
+
+ByteSet RuleBounds::first_bytes(RuleId rule) const { return grammar_.row(grammar_.entry(rule)).bytes; }
 
 uint64_t RuleBounds::on_top_of(RuleId rule) {
   return nests(rule) ? 0 : std::max(lengths_[rule], hints(rule).max_remaining(*this));

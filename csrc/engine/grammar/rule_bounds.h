@@ -48,6 +48,9 @@ class RuleBounds {
   /// How far tokens lead.
   const TokenReach& reach() const;
 
+  /// Bytes by which words of a rule begin.
+  ByteSet first_bytes(RuleId rule) const;
+
   /// Most bytes to the end of a top frame, over all rules without calls and all states that masks have met. `masks` is
   /// the number of masks built so far.
   uint64_t on_top(uint64_t masks);
@@ -70,6 +73,8 @@ class RuleBounds {
   uint64_t opened(RuleId rule) { return opened(rule, std::max<uint32_t>(reach().nested, 1)); }
   uint64_t opened(RuleId rule, uint32_t brackets);
   uint64_t begun(RuleId rule, uint32_t brackets);
+  uint64_t pushed_by_bracket(RuleId callee, uint32_t brackets);
+  std::vector<std::optional<uint64_t>> bound_pushed();
 
   const ParseTable& grammar_;
   const Grammar& rules_;
@@ -77,8 +82,9 @@ class RuleBounds {
   std::vector<Nesting> nesting_;  // by rule
   std::vector<RuleId> others_;
   std::unordered_map<RuleId, uint64_t> to_differ_;
-  uint32_t depth_ = 0;                        // recursion of `to_differ` and `opened`
-  std::vector<std::vector<RuleId>> callees_;  // inhabited callees of nesting rules
+  std::optional<std::vector<std::optional<uint64_t>>> pushed_;  // by rule, for those with nested calls
+  uint32_t depth_ = 0;                                          // recursion of `to_differ` and `opened`
+  std::vector<std::vector<RuleId>> callees_;                    // inhabited callees of nesting rules
   uint64_t on_top_ = 0, masks_ = ~uint64_t{0};
 };
 

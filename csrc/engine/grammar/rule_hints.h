@@ -92,9 +92,20 @@ class CompletionHints {
   virtual bool is_remaining_least() const { return true; }
 
   /// Most bytes that `Rule::remaining` may return, over all states and registers. Rules without callees need to count
-  /// only the states that some mask has met. Rules with callees have texts that begin with an opening bracket; where
-  /// the frame ends with what it calls, the bound is 0.
+  /// only the states that some mask has met. Rules with callees have texts that begin with an opening bracket, unless
+  /// `nested_calls` lists these; where the frame ends with what it calls, the bound is 0.
   virtual uint64_t max_remaining(RuleBounds& bounds);
+
+  /// A call of a rule whose texts need not begin with a bracket.
+  struct NestedCall {
+    RuleId callee;
+    uint64_t rest;  ///< bytes that the frame needs after the call
+    ByteSet first;  ///< first bytes of texts of the frame that lead to the call, and through it if it comes first
+    bool leading;   ///< the call comes first, which is never recursive
+  };
+
+  /// All calls of such a rule; none for other rules.
+  virtual std::vector<NestedCall> nested_calls(RuleBounds& /*bounds*/) const { return {}; }
 
   /// Bytes that a frame may need after the next token.
   struct Outlay {

@@ -37,9 +37,15 @@ bool has_member(std::string_view token) {
   return false;
 }
 
+bool in_word(int byte) {
+  const int letter = byte | 0x20;
+  return byte >= 0x80 || byte == '_' || (byte >= '0' && byte <= '9') || (letter >= 'a' && letter <= 'z');
+}
+
 }  // namespace
 
 void TokenReach::add(std::string_view token) {
+  count_bytes(token);
   nested = std::max(nested, count_nested(token));
   for (size_t quote = token.find('"'); quote != token.npos; quote = token.find('"', quote + 1)) {
     const size_t before = token.substr(0, quote).find_last_not_of(kBlanks);
@@ -54,6 +60,25 @@ void TokenReach::add(std::string_view token) {
     if (whole_keys || (escape && key.size() > 1)) keys.fill();
   }
   whole_members |= has_member(token);
+}
+
+void TokenReach::count_bytes(std::string_view token) {
+  std::array<uint32_t, 256> counts{};
+  uint32_t words = 0;
+  for (const char one : token) {
+    const auto byte = static_cast<uint8_t>(one);
+    bytes[byte] = std::max(bytes[byte], ++counts[byte]);
+    words += in_word(byte);
+  }
+  word_bytes = std::max(word_bytes, words);
+}
+
+uint64_t TokenReach::count(const ByteSet& among) const {
+  uint64_t words = 0, others = 0;
+  for (int byte = among.next(0); byte >= 0; byte = among.next(byte + 1)) {
+    (in_word(byte) ? words : others) += bytes[static_cast<size_t>(byte)];
+  }
+  return others + std::min<uint64_t>(words, word_bytes);
 }
 
 }  // namespace constrain
