@@ -37,9 +37,9 @@ def compile_structural_tag(
             ``json``, or parameters between tags: ``qwen_xml``, ``minimax_xml``, ``deepseek_xml``,
             ``deepseek_v4_1_xml``, ``glm_xml``, ``cohere_xml`` and ``kimi_k3_xml``.
         vocab: the vocabulary of the model.
-        layout: how the documents of ``json_schema``, and of ``%json`` in a ``grammar``, are written; by default members come in any order, with white space
-            as :func:`~constrain.engine.compile_json_schema` has it by default, and integers have no fraction. A format
-            may have ``any_order`` and ``max_whitespace_cnt`` of its own.
+        layout: how the documents of ``json_schema``, and of ``%json`` in a ``grammar``, are written; by default members
+            come in any order, with white space as :func:`~constrain.engine.compile_json_schema` has it by default, and
+            integers have no fraction. A ``json_schema`` may have ``any_order`` and ``max_whitespace_cnt`` of its own.
         limits: limits on states, memory and time.
 
     Raises:

@@ -50,7 +50,9 @@ def compile_constraint(
     if kind == "choice":
         return grammar_cache.compile(compile_choices, _parsed(text), vocab)
     if kind == "grammar":
-        return grammar_cache.compile(compile_lark, as_lark(text), vocab, layout=JsonLayout(whitespace, integers="plain"))
+        return grammar_cache.compile(
+            compile_lark, as_lark(text), vocab, layout=JsonLayout(whitespace, integers="plain")
+        )
     if kind == "structural_tag":
         return grammar_cache.compile(compile_structural_tag, _parsed(text), vocab, layout=layout)
     raise GrammarError(f"there is no kind of constraint {kind!r}; there are {', '.join(get_args(ConstraintKind))}")
