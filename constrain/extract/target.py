@@ -233,7 +233,12 @@ def _text(record: Any) -> str:
 def _check(validator: jsonschema_rs.Validator, record: Any, text: str) -> None:
     for violation in validator.iter_errors(record):
         where = pointer(violation.instance_path)
-        raise ExtractionError(f"the record does not match the schema at #{where}: {violation.message}", text)
+        raise ExtractionError(f"the record does not match the schema at #{where}: {_cut(violation.message)}", text)
+
+
+def _cut(message: str) -> str:
+    """Return a message without its middle if it is long: it may quote a list of any length, or a pattern."""
+    return message if len(message) <= 400 else f"{message[:250]} ... {message[-100:]}"
 
 
 def _reasons(error: ValidationError) -> str:

@@ -28,7 +28,8 @@ NAIVE_DATETIME = rf"^{_DATE}T{_TIME}$"
 
 # Hosts as in the URL Standard (https://url.spec.whatwg.org/#host-parsing): the last label of a name has a letter, and
 # labels in Punycode would have to be decoded.
-_OCTET = r"(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)"
+# Not ``\d``, which has the digits of all scripts where records are checked: patterns of networks have hundreds of them.
+_OCTET = r"(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 _IPV4 = rf"(?:{_OCTET}\.){{3}}{_OCTET}"
 _LABEL_END = r"(?:[A-Za-z0-9_-]*[A-Za-z0-9_])?"
 _NAME = rf"(?:(?![Xx][Nn]--)[A-Za-z0-9_]{_LABEL_END}\.)*(?![Xx][Nn]--)[A-Za-z]{_LABEL_END}"
@@ -46,7 +47,9 @@ _EMAIL = rf"^[^@\"]{{1,64}}@(?:{_MAIL_LABEL}\.)+{_NOT_RESERVED}[A-Za-z]{{2,63}}$
 
 # RFC 4291, section 2.2.
 _HEX = "0123456789abcdef"
-_GROUP = f"[{_HEX}A-F]{{1,4}}"
+_GROUP, _ZEROS = f"[{_HEX}A-F]{{1,4}}", "0{1,4}"
+#: The beginning of IPv6 addresses that stand for IPv4 addresses (section 2.5.5.2).
+_MAPPED = "::[Ff]{4}:"
 
 
 def url(schemes: Sequence[str] | None) -> str:
@@ -76,32 +79,63 @@ def _compared(bound: date, how: str) -> str:
 
 
 def _ipv4_network(prefix: int) -> str:
-    """Return a pattern for IPv4 networks with a prefix of this many bits; the bits after it are zero."""
+    """Return a pattern for IPv4 addresses of which the bits after the first ``prefix`` are zero."""
     whole, bits = divmod(prefix, 8)
     part = ["|".join(str(octet) for octet in range(0, 256, 1 << (8 - bits)))] * bool(bits)
     octets = [_OCTET] * whole + [f"(?:{each})" for each in part] + ["0"] * (4 - whole - len(part))
-    return r"\.".join(octets) + f"/{prefix}"
+    return r"\.".join(octets)
 
 
-def _ipv6_network(prefix: int) -> str:
-    """Return a pattern for IPv6 networks with a prefix of this many bits; the groups after it are written as ``::``."""
-    whole, bits = divmod(prefix, 16)
-    groups = [_GROUP] * whole
-    if bits:
-        zeros, cut = divmod(16 - bits, 4)
-        digit = f"[{_HEX[:: 1 << cut]}]" if cut else ""
-        groups.append(f"(?:0|[{_HEX}]{{0,{4 - zeros - bool(cut)}}}{digit}{'0' * zeros})")
-    return ":".join(groups) + "::" * (len(groups) < 8) + f"/{prefix}"
+def _ipv6_networks(whole: int) -> str:
+    """Return a pattern for IPv6 networks whose prefix has ``whole`` groups and 1 to 16 bits of the next.
+
+    The bits after it are zero. ``::`` stands before the last group with bits of the prefix, after it, or for it.
+    """
+    after = 7 - whole
+    zeros = f"(?::{_ZEROS}){{{after}}}"
+    cut = [f"(?::{_ZEROS}){{{number}}}::{_zeros(after - 1 - number)}" for number in range(after)]
+    forms = [f"(?:{_GROUP}:){{{whole}}}" + _ends(f"(?:{'|'.join([zeros, *cut])})", whole)]
+    lefts = [f"(?:{_GROUP}:){{{left}}}" if left else ":" for left in range(whole)]
+    if starts := [f"{left}:(?:{_GROUP}:){{0,{whole - 1 - number}}}" for number, left in enumerate(lefts)]:
+        forms.append(f"(?:{'|'.join(starts)})" + _ends(zeros, whole))
+    before = f"(?:(?:{_GROUP}:){{1,{whole}}}|:)" if whole else ":"
+    lengths = "|".join(str(16 * whole + bits) for bits in range(1, 17))
+    return "|".join([*forms, f"{before}:{_zeros(after)}/(?:{lengths})"])
+
+
+def _ends(end: str, whole: int) -> str:
+    """Return a pattern for the rest of IPv6 networks from the group on in which the prefix ends."""
+    return f"(?:{'|'.join(f'{_group_of_prefix(bits)}{end}/{16 * whole + bits}' for bits in range(1, 17))})"
+
+
+def _group_of_prefix(bits: int) -> str:
+    """Return a pattern for a group of which all bits but the first ``bits`` are zero."""
+    zeros, cut = divmod(16 - bits, 4)
+    if not (zeros or cut):
+        return _GROUP
+    digits = _HEX[:: 1 << cut]
+    digit = f"[{digits}{digits.upper()}]" if cut else ""
+    return f"(?:{_ZEROS}|[{_HEX}A-F]{{0,{4 - zeros - bool(cut)}}}{digit}{'0' * zeros})"
+
+
+def _zeros(most: int) -> str:
+    """Return a pattern for at most ``most`` groups that are zero."""
+    return f"(?:{_ZEROS}(?::{_ZEROS}){{0,{most - 1}}})?" if most else ""
 
 
 _IPV6 = "|".join(
-    [rf"(?:{_GROUP}:){{7}}{_GROUP}", rf"(?:{_GROUP}:){{1,7}}:", rf":(?::{_GROUP}){{1,7}}"]
+    [_MAPPED + _IPV4, rf"(?:{_GROUP}:){{7}}{_GROUP}", rf"(?:{_GROUP}:){{1,7}}:", rf":(?::{_GROUP}){{1,7}}"]
     + [rf"(?:{_GROUP}:){{1,{left}}}(?::{_GROUP}){{1,{7 - left}}}" for left in range(1, 7)]
 )
-_IPV4_NETWORKS = "|".join([_IPV4, *map(_ipv4_network, range(33))])
-_IPV6_NETWORKS = "|".join([f"(?:{_IPV6})", *map(_ipv6_network, range(129))])
-_IPV4_INTERFACE = rf"{_IPV4}(?:/(?:3[0-2]|[12]?\d))?"
-_IPV6_INTERFACE = rf"(?:{_IPV6})(?:/(?:12[0-8]|1[01]\d|[1-9]?\d))?"
+_IPV4_NETWORKS = "|".join([_IPV4, *(f"{_ipv4_network(prefix)}/{prefix}" for prefix in range(33))])
+_IPV6_NETWORKS = "|".join(
+    [f"(?:{_IPV6})", *(f"{_MAPPED}{_ipv4_network(prefix)}/{96 + prefix}" for prefix in range(33))]
+    + [f"(?:{_ZEROS}(?::{_ZEROS}){{7}}|::{_zeros(7)})/0"]
+    + [f"{_ZEROS}(?::{_ZEROS}){{{number - 1}}}::{_zeros(7 - number)}/0" for number in range(1, 8)]
+    + [_ipv6_networks(whole) for whole in range(8)]
+)
+_IPV4_INTERFACE = rf"{_IPV4}(?:/(?:3[0-2]|[12]?[0-9]))?"
+_IPV6_INTERFACE = rf"(?:{_IPV6})(?:/(?:12[0-8]|1[01][0-9]|[1-9]?[0-9]))?"
 _BASE64 = "(?:{0}{{4}})*(?:{0}{{2}}==|{0}{{3}}=)?"
 
 

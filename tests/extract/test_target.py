@@ -143,6 +143,12 @@ def test_a_document_that_does_not_match_is_refused(what: Any, text: str, message
     assert caught.value.text == text
 
 
+def test_a_long_reason_is_cut_in_the_middle() -> None:
+    with pytest.raises(ExtractionError, match=r"at #: .* has less than 999 items$") as caught:
+        Target.of({"minItems": 999}).read(str(["x" * 500]).replace("'", '"'))
+    assert len(str(caught.value)) < 500
+
+
 def test_a_validator_of_the_type_has_the_last_word() -> None:
     class Even(BaseModel):
         n: int
