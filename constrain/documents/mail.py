@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from constrain.documents.document import Document
 from constrain.documents.encodings import marked_encoding
-from constrain.documents.mail_parts import Attachment, mail_parts
+from constrain.documents.mail_parts import Attachment, fields_of, mail_parts
 
 #: Returns the text of a file, given its bytes and its name; empty if it has none that can be read.
 AttachmentReader: TypeAlias = Callable[[bytes, str], str]
@@ -34,9 +34,10 @@ _ADDRESS = re.compile(r"[^\s@<>]+@[^\s@<>]+")
 def read_mail(content: bytes, source: str, read_attached: AttachmentReader) -> Document:
     """Read an e-mail: lines with its headers and the names of attachments, an empty line, and its text.
 
-    The text has all texts that the e-mail shows, in order; of alternatives, the plain text or else the page. Then come
-    attached texts, and what can be read of attached PDF, DOCX and the like, each after a line with its name. Attached
-    messages, such as forwarded ones, follow, written as the e-mail itself is.
+    The text has all texts that the e-mail shows, in order: of alternatives, the plain text or else the page; of
+    reports, such as one that a message was not delivered, the fields. Then come attached texts, and what can be read of
+    attached PDF, DOCX and the like, each after a line with its name. Attached messages, such as forwarded ones, follow,
+    written as the e-mail itself is.
 
     The metadata has ``sender``, ``recipients``, ``copies``, ``subject``, ``date`` (ISO 8601, or as it is if it is no
     date), ``attachments``, a list of names, and ``attachments_read``, the names of those that are in the text, as far
@@ -75,7 +76,8 @@ def is_mail(content: bytes) -> bool:
 
 
 def _document(message: EmailMessage, source: str, charset: str | None, read: AttachmentReader) -> Document:
-    headers = {name: value for name in _HEADERS if (value := _header(message, name))}
+    fields = {name.lower(): value for name, value in reversed([*fields_of(message)])}
+    headers = {name: value for name in _HEADERS if (value := fields.get(name.lower()))}
     metadata: dict[str, Any] = {_HEADERS[name]: value for name, value in headers.items()}
     if "date" in metadata:
         metadata["date"] = _iso_date(metadata["date"]) or metadata["date"]
@@ -97,15 +99,6 @@ def _document(message: EmailMessage, source: str, charset: str | None, read: Att
 def _text_of(attachment: Attachment, read: AttachmentReader) -> str:
     """Return the text of an attachment; empty if there is none that can be read."""
     return attachment.text if attachment.text is not None else read(attachment.content, attachment.name)
-
-
-def _header(message: EmailMessage, name: str) -> str:
-    """Return a header in one line, or an empty string."""
-    try:
-        value = str(message.get(name, ""))
-    except Exception:  # the standard library raises errors of many types for malformed headers
-        return ""
-    return " ".join(value.encode("utf-8", "surrogateescape").decode("utf-8", "replace").split())
 
 
 def _iso_date(date: str) -> str | None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import binascii
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from email import message_from_bytes, policy
 from email.message import EmailMessage
 from mimetypes import guess_extension
 from typing import Any
@@ -13,6 +15,8 @@ from constrain.documents.html import html_to_text
 
 #: Which of several alternatives is read: the first of these that has text, then the others in their order.
 _PREFERRED = ("text/plain", "text/html", "multipart/related", "multipart/mixed", "multipart/alternative")
+#: Kinds of ``message/*`` that are messages. The others are fields, such as those that say why one was not delivered.
+_MESSAGES = frozenset({"rfc822", "global", "news", "partial"})
 #: Transfer encodings that leave a text as it is.
 _AS_IT_IS = frozenset({"", "7bit", "8bit", "binary"})
 
@@ -73,6 +77,16 @@ def mail_parts(message: EmailMessage, source: str, charset: str | None) -> Parts
     return _Walk(source, charset).parts(message)
 
 
+def fields_of(message: EmailMessage) -> Iterator[tuple[str, str]]:
+    """Yield the names and values of headers; a value is in one line, and empty if it is malformed."""
+    for name, raw in message.raw_items():
+        try:
+            value = str(message.policy.header_fetch_parse(name, raw))
+        except Exception:  # the standard library raises errors of many types for malformed headers
+            value = ""
+        yield name, " ".join(value.encode("utf-8", "surrogateescape").decode("utf-8", "replace").split())
+
+
 @dataclass(frozen=True)
 class _Walk:
     source: str
@@ -80,14 +94,19 @@ class _Walk:
 
     def parts(self, part: EmailMessage) -> Parts:
         payload: Any = part.get_payload()
-        if part.get_content_type() == "message/rfc822":
-            return Parts(messages=[each for each in _listed(payload) if isinstance(each, EmailMessage)])
+        if part.get_content_maintype() == "message" and isinstance(payload, list):
+            return self._of_messages(part, [_decoded(each, part) for each in payload])
         if part.get_content_maintype() == "multipart" and isinstance(payload, list):
             return self._of_several(part.get_content_subtype(), payload)
         if part.get_content_maintype() in ("text", "multipart"):  # a multipart without parts is broken
-            return self._of_text(part)
+            return self._of_bytes(part)
         name, content = part.get_filename() or _name(part), part.get_payload(decode=True)
         return Parts(attachments=[Attachment(name, content if isinstance(content, bytes) else b"")] if name else [])
+
+    def _of_messages(self, part: EmailMessage, messages: list[EmailMessage]) -> Parts:
+        if part.get_content_subtype() in _MESSAGES:
+            return Parts(messages=messages)
+        return _of_text(part, b"", "\n\n".join(map(_fields, messages)))
 
     def _of_several(self, kind: str, children: Sequence[EmailMessage]) -> Parts:
         found = Parts()
@@ -104,7 +123,7 @@ class _Walk:
             found.add(parts)
         return found
 
-    def _of_text(self, part: EmailMessage) -> Parts:
+    def _of_bytes(self, part: EmailMessage) -> Parts:
         content = part.get_payload(decode=True)
         if not isinstance(content, bytes) or not content.strip():
             return Parts()
@@ -113,9 +132,35 @@ class _Walk:
         text = decode(content, self.source, declared)
         if part.get_content_type() == "text/html":
             text = html_to_text(text, self.source)
-        name = part.get_filename()
-        is_attached = part.is_attachment() or name is not None
-        return Parts(attachments=[Attachment(name or "text", content, text)]) if is_attached else Parts([text])
+        elif part.get_content_type() == "text/rfc822-headers":
+            text = _fields(_message(content))
+        return _of_text(part, content, text)
+
+
+def _of_text(part: EmailMessage, content: bytes, text: str) -> Parts:
+    name = part.get_filename()
+    is_attached = part.is_attachment() or name is not None
+    return Parts(attachments=[Attachment(name or "text", content, text)]) if is_attached else Parts([text])
+
+
+def _fields(message: EmailMessage) -> str:
+    """Return the headers of a message as lines."""
+    return "\n".join(f"{name}: {value}" for name, value in fields_of(message) if value)
+
+
+def _decoded(message: EmailMessage, part: EmailMessage) -> EmailMessage:
+    """Return a message inside of a part; some programs encode all of it, which no standard allows."""
+    encoding, payload = str(part.get("Content-Transfer-Encoding", "")).strip().lower(), message.get_payload()
+    if encoding != "base64" or message.keys() or not isinstance(payload, str):
+        return message
+    try:
+        return _message(binascii.a2b_base64(payload))
+    except ValueError:
+        return message
+
+
+def _message(content: bytes) -> EmailMessage:
+    return message_from_bytes(content, _class=EmailMessage, policy=policy.default)
 
 
 def _name(part: EmailMessage) -> str:
@@ -123,10 +168,6 @@ def _name(part: EmailMessage) -> str:
     if not part.is_attachment() and part.get_content_maintype() != "application":
         return ""
     return f"attachment{guess_extension(part.get_content_type()) or ''}"
-
-
-def _listed(payload: Any) -> list[Any]:
-    return payload if isinstance(payload, list) else []
 
 
 def _rank(part: EmailMessage) -> int:

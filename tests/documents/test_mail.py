@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from base64 import encodebytes
+from email import message_from_string, policy
 from email.message import EmailMessage, MIMEPart
 from typing import Any
 
@@ -84,6 +86,33 @@ def test_attached_texts_follow_after_their_names() -> None:
     )
     assert document.metadata["attachments"] == ["list.txt", "old.eml", "broken.pdf"]
     assert document.metadata["attachments_read"] == ["list.txt", "old.eml"]
+
+
+def report(kind: str, *lines: str) -> MIMEPart:
+    text = "\n".join([f"Content-Type: {kind}", "", *lines])
+    return message_from_string(text, _class=MIMEPart, policy=policy.default)
+
+
+def test_the_fields_of_reports_are_read() -> None:
+    status = report(
+        "message/delivery-status",
+        "Reporting-MTA: dns; mx.example.org\n",
+        "Action: failed\nDiagnostic-Code: smtp; 550 no such\n address",
+    )
+    headers = report("text/rfc822-headers", "Subject: =?utf-8?q?B=C3=B6b?=", "Received: one", "Received: two")
+    shown = "Reporting-MTA: dns; mx.example.org\n\nAction: failed\nDiagnostic-Code: smtp; 550 no such address"
+    returned = "Subject: Böb\nReceived: one\nReceived: two"
+    assert body(mail("mixed", part("Sorry."), status, headers)) == f"Sorry.\n\n{shown}\n\n{returned}"
+    status["Content-Disposition"] = 'attachment; filename="details.txt"'
+    assert f"---------- Attachment: details.txt ----------\n{shown}" in body(mail("mixed", part("Sorry."), status))
+
+
+def test_an_attached_message_may_be_encoded() -> None:
+    for text in ("Subject: Inner\n\ninside", "inside"):
+        encoded = encodebytes(text.encode()).decode()
+        attached = report("message/rfc822\nContent-Transfer-Encoding: base64", encoded)
+        inner = f"\n\n---------- Forwarded message ----------\n{text}"
+        assert body(mail("mixed", part("see below"), attached)) == f"see below\n{inner}"
 
 
 def test_attachments_without_a_name_are_read() -> None:
