@@ -49,11 +49,17 @@ def read_works(settings: str, inputs: Iterable[Input], each: PartKind | None = N
         except Exception as error:  # the libraries of the readers may raise anything
             yield _failed(settings, name, error)
             continue
-        divided = [_work(settings, part, {each: part.number}) for part in parts(document, each)] if each else []
-        if each == "page" and divided:
-            divided += [_without_text(settings, document, number) for number in document.pages_without_text]
-            divided.sort(key=lambda work: work.part["page"])
-        yield from divided or [_work(settings, document, {})]
+        yield from (each and _divided(settings, document, each)) or [_work(settings, document, {})]
+
+
+def _divided(settings: str, document: Document, each: PartKind) -> list[Work]:
+    """Return the parts of a document, if any, in order; among them its pages without text, which are failures."""
+    divided = [(part.start, _work(settings, part, {each: part.number})) for part in parts(document, each)]
+    starts = {page.number: page.start for page in document.pages}
+    unread = [
+        (starts.get(number, 0), _without_text(settings, document, number)) for number in document.pages_without_text
+    ]
+    return [work for _, work in sorted([*divided, *unread], key=lambda placed: placed[0])] if divided else []
 
 
 def _work(settings: str, document: Document, part: dict[str, Any]) -> Work:

@@ -13,7 +13,7 @@ import pytest
 from pydantic import BaseModel, field_validator
 from stub_extraction import SETTINGS, Result, documents, extract, run
 
-from constrain.documents import Document, Page, Source
+from constrain.documents import Document, Page, PartKind, Source
 from constrain.errors import ArgumentError, DocumentError, RunError
 from constrain.extract.target import Target
 from constrain.runs import Journal, Progress, Stream, sample
@@ -344,6 +344,17 @@ def test_scanned_pages_are_told(path: Path) -> None:
     assert [line["part"]["page"] for line in (first, second, third)] == [1, 2, 3]
     assert second["error"]["message"].startswith("the page has no text, only images") and "record" in third
     assert "pages_without_text" not in first
+
+
+@pytest.mark.parametrize("each", ["paragraph", "row"])
+def test_scanned_pages_are_failures_beside_parts_of_other_pages(path: Path, each: PartKind) -> None:
+    pages = (Page(1, 0, 5), Page(2, 7, 7), Page(3, 9, 14))
+    document = Document("first\n\n\n\nthird", "a.pdf", {"pages_without_text": [2]}, pages)
+    progress = extracted(path, [document], each=each)
+    assert (progress.records, progress.failures) == (2, 1)
+    first, second, third = read(path)
+    assert (first["part"][each], second["part"], third["part"][each]) == (1, {"page": 2}, 2)
+    assert extracted(path, [document], each=each).documents == 3
 
 
 def test_a_document_without_parts_is_a_failure(path: Path) -> None:
