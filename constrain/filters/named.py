@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 #: Annotations, and members of unions, that JSON has no other form of than a text.
 _TEXTS = frozenset({"str", "re.Pattern[str]", "None"})
+_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,8 @@ class NamedFilter:
         is one of several types, it is JSON only if it is a list or an object.
 
         Raises:
-            PluginError: there is no such filter, it has no such argument, one is given twice, or the text has another
-                form.
+            PluginError: there is no such filter, it has no such argument, one is given twice or is missing, or the
+                text has another form.
         """
         name, _, rest = text.partition(":")
         info = find(name)
@@ -51,11 +52,13 @@ class NamedFilter:
         # A value may have commas: only one before the name of an argument ends it.
         pairs = re.split(f",(?=(?:{'|'.join(own)})=)", rest) if own else [rest]
         if rest and not all(re.match(r"[A-Za-z_]\w*=", pair) for pair in pairs):
-            raise PluginError(f"{text!r} is not of the form name:argument=value,argument=value")
+            raise PluginError(f"{text!r} is not of the form {_form(name, own)}")
         given = dict(pair.split("=", 1) for pair in pairs) if rest else {}
         if rest and len(given) < len(pairs):
             raise PluginError(f"{text!r} gives an argument twice")
         _check_names(info, given, own)
+        if missing := [each for each in _required(own) if each not in given]:
+            raise PluginError(f"{text!r} has no value for {', '.join(missing)}: give {_form(name, own)}")
         kinds = {key: own[key].annotation if key in own else "str" for key in given}
         return cls(name, {key: _value(value, kinds[key]) for key, value in given.items()})
 
@@ -89,6 +92,17 @@ def _check_names(info: FilterInfo, given: Iterable[str], own: Mapping[str, inspe
             similar = get_close_matches(name, own, 1)
             hint = f"; did you mean {similar[0]!r}?" if similar else ""
             raise PluginError(f"filter {info.name!r} takes {info.signature}: it has no argument {name!r}{hint}")
+
+
+def _required(own: Mapping[str, inspect.Parameter]) -> list[str]:
+    """Return the names of arguments that have no default."""
+    return [name for name, each in own.items() if each.default is each.empty and each.kind in _NAMED]
+
+
+def _form(name: str, own: Mapping[str, inspect.Parameter]) -> str:
+    """Return the form of a filter as text."""
+    pairs = [f"{each}=VALUE" for each in _required(own)] or ["ARGUMENT=VALUE"]
+    return f"{name}:{','.join(pairs)}"
 
 
 def _value(text: str, annotation: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Filters as text: arguments that a filter does not have, or that are given twice."""
+"""Filters as text: arguments that a filter does not have, that are given twice, or that are missing."""
 
 from __future__ import annotations
 
@@ -31,3 +31,12 @@ def test_an_unknown_argument_is_named() -> None:
     with pytest.raises(PluginError, match="no argument 'character'; did you mean 'characters'"):
         NamedFilter.parse("letters:character=abc")
     assert NamedFilter.parse("anything:chars=abc").arguments == {"chars": "abc"}
+
+
+def test_a_missing_argument_is_named() -> None:
+    for text in ("letters", "letters:"):
+        with pytest.raises(PluginError, match=f"'{text}' has no value for characters: give letters:characters=VALUE"):
+            NamedFilter.parse(text)
+    with pytest.raises(PluginError, match="'letters:abc' is not of the form letters:characters=VALUE"):
+        NamedFilter.parse("letters:abc")
+    assert NamedFilter.parse("anything").arguments == {}
