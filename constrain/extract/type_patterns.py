@@ -139,6 +139,11 @@ _IPV6_INTERFACE = rf"(?:{_IPV6})(?:/(?:12[0-8]|1[01][0-9]|[1-9]?[0-9]))?"
 _BASE64 = "(?:{0}{{4}})*(?:{0}{{2}}==|{0}{{3}}=)?"
 
 
+_SIZE_UNIT = "(?:[KMGTPEkmgtpe]?(?:[Bb](?:[Ii][Tt])?)?|[KMGTPEkmgtpe][Ii][Bb](?:[Ii][Tt])?)"
+#: Patterns by those of pydantic that only begin like what its types read: sizes in bytes.
+PATTERNS = {r"^\s*(\d*\.?\d+)\s*(\w+)?": rf"^\d{{1,15}}(?:\.\d{{1,9}})? ?{_SIZE_UNIT}$"}
+
+
 def _matching(*alternatives: str) -> dict[str, Any]:
     return {"pattern": f"^(?:{'|'.join(alternatives)})$"}
 

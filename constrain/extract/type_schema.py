@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue
 from pydantic_core import core_schema
 
 from constrain.extract import type_patterns as patterns
-from constrain.extract.subschemas import with_subschemas
+from constrain.extract.subschemas import resolved, with_subschemas
 
 
 class RecordSchema(GenerateJsonSchema):
@@ -19,8 +19,16 @@ class RecordSchema(GenerateJsonSchema):
     - A field that may be ``None``, and is by default, is required: the model decides that a value is absent by writing
       ``null``, which it does more reliably than leaving the field out.
     - Decimals are numbers, with their limits of digits; pydantic would also accept any string.
+    - The field by which a discriminated union tells its models apart is required, also where it has a default.
     - A field that is read from a path alone has no schema: pydantic would give it a name by which it is not read.
     """
+
+    def generate(self, schema: core_schema.CoreSchema, mode: JsonSchemaMode = "validation") -> JsonSchemaValue:
+        written = super().generate(schema, mode)
+        for union in [*_discriminated(written)]:
+            for model in _models(union["oneOf"], written):
+                _require(model, union["discriminator"]["propertyName"])
+        return written
 
     def generate_inner(self, schema: Any) -> JsonSchemaValue:
         names = self._config.config_dict
@@ -104,8 +112,10 @@ def _with(schema: JsonSchemaValue, *required: str) -> JsonSchemaValue:
 
 
 def _exact(node: Mapping[str, Any]) -> JsonSchemaValue:
-    """Replace the formats whose types read less than JSON Schema allows, or that JSON Schema does not have."""
+    """Replace patterns and formats whose types read less than JSON Schema allows, or that JSON Schema does not have."""
     changed = with_subschemas(node, lambda place, child: _exact(child))
+    if (pattern := changed.get("pattern")) in patterns.PATTERNS:
+        changed["pattern"] = patterns.PATTERNS[pattern]
     known = patterns.FORMATS.get(changed.get("format", ""))
     if known is None:
         return changed
@@ -128,6 +138,31 @@ def _closed(schema: JsonSchemaValue) -> JsonSchemaValue:
     if "properties" in schema:
         schema.setdefault("additionalProperties", False)
     return schema
+
+
+def _discriminated(node: Any) -> Iterator[JsonSchemaValue]:
+    """Yield the discriminated unions in a schema that name their field."""
+    if isinstance(node, dict) and isinstance(node.get("oneOf"), list):
+        discriminator = node.get("discriminator")
+        if isinstance(discriminator, dict) and "propertyName" in discriminator:
+            yield node
+    for child in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+        yield from _discriminated(child)
+
+
+def _models(choices: list[JsonSchemaValue], root: JsonSchemaValue) -> Iterator[JsonSchemaValue]:
+    """Yield the schemas of the models of a union, which may have unions among its members."""
+    for choice in choices:
+        model = resolved(choice["$ref"], root) if "$ref" in choice else choice
+        if model is not None:
+            yield from _models(model["oneOf"], root) if "oneOf" in model else [model]
+
+
+def _require(model: JsonSchemaValue, name: str) -> None:
+    """Require a field of a model; the names of those that are required are in the order of declaration."""
+    if name in (fields := model.get("properties", {})):
+        required = {*model.get("required", ()), name}
+        model["required"] = [field for field in fields if field in required]
 
 
 def _has_only_paths(schema: Any) -> bool:

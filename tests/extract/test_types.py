@@ -9,7 +9,7 @@ from collections import Counter
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from fractions import Fraction
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import pydantic
 import pytest
@@ -20,6 +20,22 @@ from constrain.engine import CompiledGrammar, compile_json_schema
 from constrain.extract.bounds import bounded
 from constrain.extract.target import Target
 from constrain.testing import byte_vocabulary, sample
+
+
+class Cat(pydantic.BaseModel):
+    kind: Literal["cat"] = "cat"
+    size: Literal["small"] = "small"
+
+
+class Fish(pydantic.BaseModel):
+    kind: Literal["fish"] = "fish"
+    size: Literal["tiny", "large"] = "tiny"
+
+
+class Dog(pydantic.BaseModel):
+    kind: Literal["dog", "wolf"] = "wolf"
+    name: Annotated[str, Field(max_length=5)] = ""
+
 
 TYPES: dict[str, Any] = {
     "int": int,
@@ -67,6 +83,10 @@ TYPES: dict[str, Any] = {
     "dict by bool": dict[bool, None],
     "dict by date": dict[date, int],
     "Counter": Counter[str],
+    "size": pydantic.ByteSize,
+    "discriminated union": list[
+        Annotated[Annotated[Cat | Fish, Field(discriminator="size")] | Dog, Field(discriminator="kind")]
+    ],
 }
 
 
@@ -119,6 +139,7 @@ def test_common_texts_of_types_stay_possible() -> None:
         "stripped": ["a b", "é 🙂 ü", "two\nlines"],
         "UUID 4": ["123e4567-e89b-42d3-a456-426614174000"],
         "base64": ["", "YWJj", "YWI=", "YQ=="],
+        "size": ["16 GB", "1.5 MiB", "300kb", "64"],
         "complex": ["1.5", "2j", "-1+0.5j"],
         "Fraction": ["-3/4", "7"],
     }.items():
