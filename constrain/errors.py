@@ -68,7 +68,7 @@ class SchemaError(GrammarError):
     def __init__(self, reason: str, pointer: str = "", keyword: str | None = None, document: str = "") -> None:
         self.reason, self.pointer, self.keyword, self.document = reason, pointer, keyword, document
         at = f"{document}#{pointer}" + (f" ({keyword})" if keyword else "")
-        super().__init__(f"{at}: {reason}")
+        super().__init__(reason if at == "#" else f"{at}: {reason}")
 
 
 class UnsupportedSchema(SchemaError):
@@ -120,7 +120,7 @@ class StructuralTagError(GrammarError):
 
     def __init__(self, reason: str, pointer: str = "") -> None:
         self.reason, self.pointer = reason, pointer
-        super().__init__(f"#{pointer}: {reason}")
+        super().__init__(f"#{pointer}: {reason}" if pointer else reason)
 
 
 class ResourceLimit(GrammarError):

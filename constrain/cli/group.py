@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from difflib import get_close_matches
 from functools import cached_property
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -55,6 +56,17 @@ class Commands(click.Group):
             command: click.Command = getattr(import_module(module), name)
             return command
         return _load(self.added[cmd_name]) if cmd_name in self.added else None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            similar = get_close_matches(args[0], self.list_commands(ctx), 1)
+            if not similar:
+                raise
+            raise click.UsageError(f"{error.message} Did you mean {similar[0]!r}?", error.ctx) from error
 
     def invoke(self, ctx: click.Context) -> object:
         try:

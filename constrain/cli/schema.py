@@ -12,9 +12,8 @@ if TYPE_CHECKING:
 
 def warn_of_mistakes(report: Report) -> None:
     """Print a warning for each keyword that looks misspelled, and for a schema without any, on standard error."""
-    from constrain.extract.mistakes import mistakes
+    from constrain.extract.mistakes import WITHOUT_EFFECT, mistakes
 
-    if not (report.enforced or report.narrowed):
-        click.echo('warning: no keyword of the schema has an effect; fields are named in "properties"', err=True)
-    for mistake in mistakes(report):
+    is_empty = not (report.enforced or report.narrowed or report.ignored)
+    for mistake in [*[WITHOUT_EFFECT] * is_empty, *mistakes(report)]:
         click.echo(f"warning: {mistake}", err=True)

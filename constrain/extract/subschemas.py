@@ -55,6 +55,18 @@ def references(node: Any, path: Path = ()) -> Iterator[tuple[Path, str, str]]:
         yield from references(child, (*path, step))
 
 
+def foreign_values(node: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """Yield the values in a schema that are no JSON, with their paths."""
+    if isinstance(node, Mapping):
+        for name, child in node.items():
+            yield from foreign_values(child, (*path, name)) if isinstance(name, str) else [(path, name)]
+    elif isinstance(node, (list, tuple)):
+        for index, child in enumerate(node):
+            yield from foreign_values(child, (*path, index))
+    elif node is not None and not isinstance(node, (str, int, float)):
+        yield path, node
+
+
 def steps(reference: str) -> list[str]:
     """Return the steps of a reference within a schema, which is a JSON pointer after ``#``."""
     return [step.replace("~1", "/").replace("~0", "~") for step in unquote(reference[1:]).split("/")[1:]]

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, is_dataclass
 from functools import cached_property
 from types import BuiltinFunctionType, FunctionType
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar, get_origin
 
 import jsonschema_rs
 from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError
@@ -21,7 +21,7 @@ from constrain.errors import ArgumentError, ExtractionError, SchemaError
 from constrain.extract.bounds import bounded
 from constrain.extract.evidence import EVIDENCE, VERBATIM, Notes, Quotation, with_quotes, without_quotes
 from constrain.extract.schema_numbers import check_numbers
-from constrain.extract.subschemas import references
+from constrain.extract.subschemas import foreign_values, references
 from constrain.extract.type_schema import ExactSchema, RecordSchema
 from constrain.extract.type_serializer import record_serializer, with_sorted_sets
 
@@ -101,7 +101,8 @@ class Target(Generic[T]):
         if isinstance(what, Mapping):
             return cls(what)
         if isinstance(what, _NO_TYPES) or what is None:
-            raise SchemaError(f"a schema is a dict or a type, not {what!r}")
+            hint = "; json.loads parses one from a text" if isinstance(what, str) else ""
+            raise SchemaError(f"a schema is a dict or a type, not {what!r}{hint}")
         if not isinstance(what, type) and (isinstance(what, BaseModel) or is_dataclass(what)):
             raise SchemaError(f"give the type {type(what).__name__} itself, not a value of it: {what!r}")
         try:
@@ -276,7 +277,17 @@ def _validator(schema: dict[str, Any]) -> jsonschema_rs.Validator:
         keyword = None if end is None else str(path[end])
         raise SchemaError(f"not a valid JSON Schema: {_message(error)}", pointer(path[:end]), keyword) from error
     except ValueError as error:
+        for place, value in foreign_values(schema):
+            raise SchemaError(_no_json(value), pointer(place)) from error
         raise SchemaError(f"not a JSON Schema: {error}") from error
+
+
+def _no_json(value: Any) -> str:
+    if not isinstance(value, type) and get_origin(value) is None:
+        return f"{value!r} is no JSON"
+    return (
+        f'{value!r} is a Python type: write {{"type": ...}}, or give a Pydantic model or a dataclass with such fields'
+    )
 
 
 def _unresolved(schema: Any, message: str) -> SchemaError:

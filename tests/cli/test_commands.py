@@ -255,6 +255,11 @@ def test_a_file_that_cannot_be_written_is_refused_before_the_work(args: list[str
     assert result.exit_code == 2 and "there is no folder" in result.stderr
 
 
+def test_a_command_that_is_misspelled_is_named() -> None:
+    result = CliRunner().invoke(cli, ["evluate"])
+    assert "No such command 'evluate'. Did you mean 'evaluate'?" in result.stderr
+
+
 def test_main_is_the_program(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("sys.argv", ["constrain", "--help"])
     monkeypatch.setattr("os.environ", {})

@@ -108,6 +108,21 @@ def test_an_invalid_schema_is_named(schema: dict[str, Any], pointer: str, keywor
     assert (caught.value.pointer, caught.value.keyword) == (pointer, keyword)
 
 
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        ({"properties": {"a": {"type": int}}}, r"^#/properties/a/type: <class 'int'> is a Python type: write "),
+        ({"name": list[str]}, r"^#/name: list\[str\] is a Python type: write "),
+        ({"enum": ["a", {1}]}, r"^#/enum/1: \{1\} is no JSON$"),
+        ({1: {}}, "^1 is no JSON$"),
+        ('{"type": "object"}', "^a schema is a dict or a type, .*; json.loads parses one from a text$"),
+    ],
+)
+def test_what_is_no_json_in_a_schema_is_named(schema: Any, message: str) -> None:
+    with pytest.raises(SchemaError, match=message):
+        Target.of(schema)
+
+
 def test_keys_in_a_pointer_are_escaped() -> None:
     with pytest.raises(SchemaError) as caught:
         Target.of({"properties": {"a/b~c": {"type": 1}}})
