@@ -26,6 +26,11 @@ _COPIES = {
     f"{_W}pPr",
     f"{_W}rPr",
 }
+#: Symbols of forms in fonts that have no Unicode, by font and the last two digits of their code.
+_SYMBOLS = {
+    "Wingdings": {"6F": "[ ]", "A8": "[ ]", "FD": "[x]", "FE": "[x]", "FB": "✗", "FC": "✓"},
+    "Wingdings 2": {"A3": "[ ]", "51": "[x]", "52": "[x]", "53": "[x]", "4F": "✗", "50": "✓"},
+}
 #: Values of settings that are on.
 _ON = {"1", "true", "on"}
 #: Content controls, and the like, that may stand around rows and cells.
@@ -115,10 +120,19 @@ def _characters(element: Any) -> Iterator[str]:
             yield _CHARACTERS[child.tag]
         elif child.tag == f"{_W}fldChar":
             yield _choice(child)
+        elif child.tag == f"{_W}sym":
+            yield _SYMBOLS.get(child.get(f"{_W}font", ""), {}).get(child.get(f"{_W}char", "")[-2:].upper(), "")
+        elif child.tag == f"{_W}r" and _is_hidden(child):
+            continue
         elif child.tag not in _COPIES:
             if child.tag == f"{_W}p":  # of a text box
                 yield "\n"
             yield from _characters(child)
+
+
+def _is_hidden(run: Any) -> bool:
+    properties = run.find(f"{_W}rPr")
+    return properties is not None and _setting(properties, "vanish", "0") in _ON
 
 
 def _choice(field: Any) -> str:

@@ -23,6 +23,8 @@ _DECLARED_WITHIN = 2048
 _BLOCKS = "caption center details dialog dir dl dt fieldset form hr legend menu optgroup search section summary".split()
 #: Columns by which what explains a term is moved in.
 _INDENT = 4
+#: Stands for ``&``; no text has this character, which is kept for programs (a noncharacter of Unicode).
+_AMPERSAND = "\ufdd0"
 _IMPORTANT = re.compile(r"!\s*important", re.IGNORECASE)
 
 
@@ -49,7 +51,9 @@ def html_to_text(markup: str, source: str) -> str:
     drop_hidden(tree)
     lay_out_tables(tree)
     show_forms(tree)
-    lines = Inscriptis(tree, _layout()).get_text().splitlines()
+    number_lists(tree)
+    replace_ampersands(tree)
+    lines = Inscriptis(tree, _layout()).get_text().replace(_AMPERSAND, "&").splitlines()
     return "\n".join(line.rstrip() for line in lines).strip("\n")
 
 
@@ -62,6 +66,27 @@ def drop_hidden(tree: HtmlElement) -> None:
         element.drop_tree()
     for element in tree.xpath("//*[contains(@style, '!')]"):  # inscriptis knows no such style
         element.set("style", _IMPORTANT.sub("", element.get("style")))
+
+
+def number_lists(tree: HtmlElement) -> None:
+    """Give the items of lists the numbers that they have by their list, in the form that inscriptis knows."""
+    for ordered in tree.xpath("//ol[@start or @reversed]"):
+        items = ordered.findall("li")
+        is_reversed = "reversed" in ordered.attrib
+        start = ordered.get("start", "").strip()
+        number = int(start) if start.isdecimal() else len(items) if is_reversed else 1
+        for item in items if is_reversed else items[:1]:
+            item.set("value", item.get("value", str(number)))
+            number -= 1
+
+
+def replace_ampersands(tree: HtmlElement) -> None:
+    """Replace ``&``, so that inscriptis finds no character references: ``?a=1&region=2`` would have a ``®``."""
+    for element in tree.iter():
+        if element.text:
+            element.text = element.text.replace("&", _AMPERSAND)
+        if element.tail:
+            element.tail = element.tail.replace("&", _AMPERSAND)
 
 
 def _layout() -> ParserConfig:

@@ -134,6 +134,11 @@ def test_html_that_is_nested_deeply_is_read_or_refused() -> None:
             ["abcd"],
         ),
         ("<html hidden><body hidden>yes</body>", ["yes"]),
+        (
+            "<p>?a=1&amp;region=2<pre>&amp;lt;</pre><table><tr><td>R&amp;reg</table>",
+            ["?a=1&region=2", "", "&lt;", "R&reg"],
+        ),
+        ("<ol start=3><li>c<li>d</ol><ol reversed><li>b<li value=9>a</ol>", [" 3. c", " 4. d", " 2. b", " 9. a"]),
     ],
 )
 def test_html_has_the_lines_that_are_shown(page: str, lines: list[str]) -> None:
@@ -242,6 +247,22 @@ def test_choices_in_forms_of_docx_are_read() -> None:
     word.element.body.insert(0, parse_xml(f"<w:p {nsdecls('w')}>{written}</w:p>"))
     shown = " ".join(read_bytes(saved(word), "a.docx").text.split())
     assert shown == "[x] paid; [ ] sent; [x] new; high priority; low risk; damaged; text;"
+
+
+def test_symbols_of_forms_in_docx_are_read() -> None:
+    boxes = [("Wingdings", "F0FE"), ("Wingdings", "f06f"), ("Wingdings 2", "F050"), ("Wingdings", "F04A")]
+    symbols = "".join(f'<w:r><w:sym w:font="{font}" w:char="{code}"/><w:t>;</w:t></w:r>' for font, code in boxes)
+    word = docx.Document()
+    word.element.body.insert(0, parse_xml(f"<w:p {nsdecls('w')}>{symbols}</w:p>"))
+    assert read_bytes(saved(word), "a.docx").text == "[x];[ ];✓;;"
+
+
+def test_hidden_text_of_docx_is_left_out() -> None:
+    runs = [("<w:vanish/>", "no"), ("<w:vanish w:val='0'/>", "yes"), ("<w:b/>", "!")]
+    written = "".join(f"<w:r><w:rPr>{style}</w:rPr><w:t>{text}</w:t></w:r>" for style, text in runs)
+    word = docx.Document()
+    word.element.body.insert(0, parse_xml(f"<w:p {nsdecls('w')}>{written}</w:p>"))
+    assert read_bytes(saved(word), "a.docx").text == "yes!"
 
 
 def test_headers_that_are_shown_are_read() -> None:
