@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ TABLES = frozenset({".csv", ".tsv", ".jsonl", ".ndjson", ".parquet"})
 
 _CSV = (".csv", ".tsv")
 _DELIMITERS = ",;\t|"
+_SEPARATOR = re.compile(r"sep=([,;\t|])\r?\n?")
 #: Bytes from which the encoding of a table is told.
 _SAMPLE = 1 << 20
 #: Characters of the longest cell of a CSV file; Python's own limit is 131,072.
@@ -69,7 +71,7 @@ def columns(path: str, encoding: str | None = None) -> list[str] | None:
         return list(_parquet(path).schema_arrow.names)
     if suffix in _CSV:
         with _opened(path, encoding) as file:
-            return list(_csv(path, file).fieldnames or ())
+            return list(_csv(path, file, file).fieldnames or ())
     return None
 
 
@@ -79,21 +81,52 @@ def _suffix(path: str) -> str:
 
 def _csv_rows(path: str, encoding: str | None) -> Iterator[Row]:
     with _opened(path, encoding) as file:
-        table = _csv(path, file)
+        lines = _Lines(file)
+        table = _csv(path, file, lines)
         try:
             for number, cells in enumerate(table, 1):
-                yield Row(number, cells) if None not in cells else Row(number, error="it has more cells than columns")
+                if lines.is_at_end:
+                    yield Row(number, error="a quotation mark is not closed, so that all further rows are in this one")
+                elif None in cells:
+                    yield Row(number, error="it has more cells than columns")
+                else:
+                    yield Row(number, cells)
         except csv.Error as error:
             raise DocumentError(path, f"line {table.line_num} is not CSV: {error}") from error
 
 
-def _csv(path: str, file: TextIO) -> csv.DictReader[str]:
-    """Return a reader; the delimiter is a tab for TSV, else the most frequent candidate of the header."""
+class _Lines(Iterator[str]):
+    """The lines of a file.
+
+    Attributes:
+        is_at_end: whether more lines were asked for than there are, as Python's reader of CSV does within quotes only.
+    """
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+        self.is_at_end = False
+
+    def __next__(self) -> str:
+        line = self._file.readline()
+        if not line:
+            self.is_at_end = True
+            raise StopIteration
+        return line
+
+
+def _csv(path: str, file: TextIO, lines: Iterator[str]) -> csv.DictReader[str]:
+    """Return a reader of the lines of a file.
+
+    The delimiter is a tab for TSV, else the one that a line before the header names, as Excel does (``sep=;``), or the
+    most frequent candidate of the header.
+    """
     csv.field_size_limit(_MAX_CELL)
     header = file.readline()
-    file.seek(0)
-    delimiter = "\t" if _suffix(path) == ".tsv" else max(_DELIMITERS, key=header.count)
-    return csv.DictReader(file, delimiter=delimiter, restval="")
+    named = _SEPARATOR.fullmatch(header)
+    if named is None:
+        file.seek(0)
+    delimiter = "\t" if _suffix(path) == ".tsv" else named[1] if named else max(_DELIMITERS, key=header.count)
+    return csv.DictReader(lines, delimiter=delimiter, restval="")
 
 
 def _json_rows(path: str, encoding: str | None) -> Iterator[Row]:

@@ -158,6 +158,19 @@ def test_a_row_with_too_many_cells_is_an_error_of_its_own(tmp_path: Path) -> Non
         second.read()
 
 
+def test_a_quotation_mark_that_is_not_closed_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text('text\na\n"b\nc"\n"d\ne\n', encoding="utf-8")
+    *rows, last = inputs([tmp_path / "a.csv"], column="text")
+    assert [row.read().text for row in rows] == ["a", "b\nc"]
+    with pytest.raises(DocumentError, match=r"a\.csv#3: a quotation mark is not closed, so that all further rows are"):
+        last.read()
+
+
+def test_the_delimiter_can_be_named_before_the_header(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("sep=;\r\na,b;text\r\n1;x,y\r\n", encoding="utf-8")
+    assert [row.read().text for row in inputs([tmp_path / "a.csv"], column="text")] == ["x,y"]
+
+
 def test_other_encodings_and_long_cells_are_read(tmp_path: Path) -> None:
     path, long = tmp_path / "mails.csv", "Grüße aus Köln. " * 20_000
     path.write_text(f"id,text\n1,{long}\n", encoding="cp1252")
