@@ -23,11 +23,11 @@ from constrain.cli.options import OutputFile, keep
     help="The calibration, for constrain extract --calibration.",
 )
 def calibrate(records: Path, gold: Path, ignore_case: bool, output: Path) -> None:
-    """Find out how often values of each probability are right, by RECORDS, the JSON Lines of constrain extract.
+    """Calibrate the probabilities of values, given RECORDS, the JSON Lines of constrain extract, and gold.
 
-    With the result, constrain extract writes probabilities that mean what they say: of the values with 0.9, nine of ten
-    are right, and null where a value is hardly more probable, if that makes more values right. RECORDS have to be
-    extracted without it. It takes 30 values or more, and gets better with some hundreds.
+    With the calibration, constrain extract writes probabilities that mean what they say (of the values with 0.9, nine
+    of ten are right), and null in place of a value that is hardly more probable, if that makes more values right.
+    RECORDS have to be extracted without it. It takes 30 values or more, and gets better with some hundreds.
     Gold is the same as that of constrain evaluate.
     """
     from constrain.evaluation.calibration import calibrate as calibrated

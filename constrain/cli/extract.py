@@ -78,7 +78,7 @@ _NOTICE = "Ctrl-C: the documents that have started will be finished; again: stop
 @click.option(
     "--calibration",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="What constrain calibrate has written, to make probabilities shares of right values.",
+    help="Calibration of the probabilities, as constrain calibrate writes it.",
 )
 @click.option("--temperature", type=click.FloatRange(min=0), help="0 takes the most likely tokens.  [default: 0]")
 @seed_option

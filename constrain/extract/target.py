@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -110,8 +111,7 @@ class Target(Generic[T]):
             schema, exact = (adapter.json_schema(schema_generator=each) for each in (RecordSchema, ExactSchema))
             return cls(schema, adapter, exact)
         except PydanticUserError as error:
-            reason, *_ = error.message.splitlines()
-            raise SchemaError(f"{what!r} has no JSON Schema: {reason}") from error
+            raise SchemaError(f"{what!r} has no JSON Schema: {_why_not(error)}") from error
 
     def bounded_schema(self, length: int) -> dict[str, Any]:
         """Return ``output_schema`` with the default bounds of :mod:`constrain.extract.bounds`."""
@@ -217,6 +217,14 @@ class Target(Generic[T]):
             whole: the record that contains it; matches ``output_schema``.
         """
         return without_quotes(written, _notes(self._output_validator, whole)) if self.has_quotes else (written, [])
+
+
+def _why_not(error: PydanticUserError) -> str:
+    """Return why a type has no schema. To allow arbitrary types, as pydantic advises, would give none either."""
+    reason, *_ = error.message.splitlines()
+    if unknown := re.fullmatch(r"Unable to generate pydantic-core schema for (.*)\. Set `arbitrary_types_.*", reason):
+        return f"pydantic does not know {unknown[1]}; give a model, a dataclass or a TypedDict in its place"
+    return reason
 
 
 @contextmanager

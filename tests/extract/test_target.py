@@ -223,6 +223,16 @@ def test_a_field_that_is_read_from_a_path_needs_a_name() -> None:
     assert Target.of(Pathed).read('{"name": "Ada"}').value == Pathed(name="Ada")  # type: ignore[call-arg]
 
 
+def test_a_class_that_is_no_record_is_named() -> None:
+    class Plain:
+        name: str
+
+    with pytest.raises(
+        SchemaError, match=r"list\[.*\] has no JSON Schema: pydantic does not know <class .*Plain'>; give "
+    ):
+        Target.of(list[Plain])
+
+
 def test_a_type_of_types_has_no_schema() -> None:
     with pytest.raises(SchemaError, match="a type, which has no form in JSON"):
         Target.of(dict[str, type[int]])
