@@ -22,6 +22,22 @@ _LEGACY = (
     *("gb18030", "big5", "cp932", "euc_jp", "cp949", "iso8859_2", "iso8859_5", "iso8859_15", "cp1258", "cp874"),
     *("cp866", "cp850", "cp437", "mac_roman"),
 )
+#: Encodings by those that are declared for them: programs name one where they write an extension of it, and browsers
+#: read the extension (https://encoding.spec.whatwg.org/#names-and-labels). Names are Python's, if it has one.
+_EXTENSIONS = {
+    "iso8859-1": "cp1252",
+    "iso8859-9": "cp1254",
+    "iso8859-11": "cp874",
+    "tis-620": "cp874",
+    "iso-8859-8-i": "iso8859-8",
+    "gb2312": "gb18030",
+    "gbk": "gb18030",
+    "x-gbk": "gb18030",
+    "big5": "big5hkscs",
+    "shift_jis": "cp932",
+    "x-sjis": "cp932",
+    "euc_kr": "cp949",
+}
 #: How texts in ISO-2022-JP, whose bytes are all ASCII, go over to Japanese.
 _ESCAPES = (b"\x1b$B", b"\x1b$@")
 
@@ -77,13 +93,20 @@ def encoding_of(content: bytes, source: str, declared: str | None = None) -> str
     for mark, name in _MARKS:
         if content.startswith(mark):
             return name
-    # As browsers do: what says Latin-1 is mostly written in Windows' extension of it.
-    first = "cp1252" if declared and declared.lower() in ("iso-8859-1", "latin-1", "latin1") else declared
+    first = _EXTENSIONS.get(_known_name(declared), declared) if declared else None
     japanese = "iso2022_jp" if any(escape in content for escape in _ESCAPES) else None
     for candidate in filter(None, (first, japanese, "utf-8", *_utf16(content))):
         if _is_encoded(content, candidate):
             return candidate
     return "utf-8" if _is_damaged_utf8(content) else _detected(content, source)
+
+
+def _known_name(declared: str) -> str:
+    """Return Python's name of an encoding, or its own in lower case if Python does not know it."""
+    try:
+        return codecs.lookup(declared).name
+    except (LookupError, ValueError):  # of names that no encoding can have
+        return declared.lower()
 
 
 def _is_damaged_utf8(content: bytes) -> bool:
@@ -103,7 +126,7 @@ def _utf16(content: bytes) -> tuple[str, ...]:
 def _is_encoded(content: bytes, encoding: str) -> bool:
     try:
         return "\0" not in content.decode(encoding)
-    except (UnicodeError, LookupError):
+    except (LookupError, ValueError):
         return False
 
 

@@ -12,6 +12,11 @@ _FORMATS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
     (re.compile(rb"PK\x03\x04.{22,60}mimetypeapplication/epub", re.S), "an e-book (EPUB)", "convert it to HTML or PDF"),
     (re.compile(rb"PK(\x03\x04|\x05\x06)|\x1f\x8b|BZh|\xfd7zXZ|7z\xbc\xaf|Rar!"), "an archive", "unpack it"),
     (
+        re.compile(b"\xd0\xcf\x11\xe0.*" + "__substg1.0_".encode("utf-16-le"), re.S),
+        "an e-mail of Outlook (MSG)",
+        "save it as EML",
+    ),
+    (
         re.compile(rb"\xd0\xcf\x11\xe0"),
         "in an old format of Office (DOC, XLS, PPT)",
         "save it as DOCX, CSV or PDF",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from constrain.documents import read_bytes
+from constrain.documents.encodings import decoded
 from constrain.errors import ArgumentError, DocumentError
 
 TEXTS = {
@@ -36,6 +37,22 @@ def test_texts_are_read_in_their_encoding(encoding: str) -> None:
     assert text.encode(encoding).decode(document.metadata["encoding"]) == text
 
 
+@pytest.mark.parametrize(
+    ("declared", "used", "text"),
+    [
+        ("gb2312", "gb18030", "世界 请求"),
+        ("Shift_JIS", "cp932", "①髙橋"),
+        ("ks_c_5601-1987", "cp949", "똠방각하"),
+        ("iso-8859-9", "cp1254", "İşçi – “ğ”"),
+        ("iso-8859-8-i", "iso8859-8", "שלום"),
+        ("x-unknown", "utf-8", "für"),
+        ("a\0b", "utf-8", "für"),
+    ],
+)
+def test_what_programs_declare_is_read_in_its_extension(declared: str, used: str, text: str) -> None:
+    assert decoded(text.encode(used), "a", declared) == (text, used)
+
+
 def test_unicode_is_certain_and_no_metadata() -> None:
     assert read_bytes("Müller".encode(), "letter.txt").metadata == {}
 
@@ -64,6 +81,7 @@ def test_bytes_that_are_no_text_are_refused(content: bytes) -> None:
         (b"PK\x03\x04" + bytes(26) + b"mimetypeapplication/vnd.oasis.opendocument.text", "OpenDocument"),
         (b"PK\x03\x04" + bytes(26) + b"a.txt", "an archive"),
         (b"\xd0\xcf\x11\xe0" + bytes(30), "in an old format of Office"),
+        (b"\xd0\xcf\x11\xe0" + bytes(30) + "__substg1.0_0037".encode("utf-16-le"), "an e-mail of Outlook"),
         (b"{\\rtf1 Hello}", "RTF"),
     ],
 )
