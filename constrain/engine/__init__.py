@@ -19,7 +19,7 @@ from constrain.engine.compiled_grammar import CompiledGrammar, Limits, Report, R
 from constrain.engine.explain import Explanation, TokenExplanation
 from constrain.engine.grammars import lark_of_calls, lark_of_sql
 from constrain.engine.json_schema import DUMPS_LAYOUT, JsonLayout, LaidOutSchema, compile_json_schema
-from constrain.engine.lark import compile_lark, lark_of_gbnf, lark_warnings
+from constrain.engine.lark import InJsonString, compile_lark, lark_of_gbnf, lark_warnings
 from constrain.engine.profile import MaskCost, MaskTimes, SchemaProfile, profile_schema
 from constrain.engine.regex import compile_choices, compile_regex
 from constrain.engine.structural_tags import TranslatedTag, compile_structural_tag, lark_of_structural_tag
@@ -31,6 +31,7 @@ __all__ = [
     "CompiledGrammar",
     "Explanation",
     "GrammarCache",
+    "InJsonString",
     "JsonLayout",
     "LaidOutSchema",
     "Limits",

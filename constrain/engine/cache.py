@@ -16,7 +16,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from constrain.arguments import check_count, check_type, refused
 from constrain.engine.compiled_grammar import CompiledGrammar, Limits
 from constrain.engine.json_schema import JsonLayout, LaidOutSchema
-from constrain.engine.lark import compile_lark
+from constrain.engine.lark import InJsonString, compile_lark
 from constrain.engine.store import DIRECTORY_VARIABLE, Store
 from constrain.engine.vocabulary import Vocabulary
 
@@ -168,7 +168,7 @@ def _argument_key(value: Any) -> Any:
         return (list, *map(_argument_key, value))
     if isinstance(value, LaidOutSchema):
         return (LaidOutSchema, _argument_key(value.schema), value.layout)
-    plain = value is None or isinstance(value, (str, int, float, re.Pattern, JsonLayout, Limits))
+    plain = value is None or isinstance(value, (str, int, float, re.Pattern, InJsonString, JsonLayout, Limits))
     return (type(value), value) if plain else id(value)
 
 

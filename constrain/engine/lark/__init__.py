@@ -9,6 +9,7 @@ from __future__ import annotations
 from constrain.engine.lark.compile import compile_lark
 from constrain.engine.lark.compose import NamedGrammar
 from constrain.engine.lark.gbnf import as_lark, lark_of_gbnf
+from constrain.engine.lark.json_string import InJsonString
 from constrain.engine.lark.lint import lark_warnings
 
-__all__ = ["NamedGrammar", "as_lark", "compile_lark", "lark_of_gbnf", "lark_warnings"]
+__all__ = ["InJsonString", "NamedGrammar", "as_lark", "compile_lark", "lark_of_gbnf", "lark_warnings"]

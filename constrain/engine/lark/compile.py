@@ -62,7 +62,7 @@ def compile_lark(
         start: the rule that a whole text must match.
         grammars: the grammars for ``@name``, by name: the text of a Lark grammar, a JSON Schema (a ``dict`` or
             ``bool``; a :class:`LaidOutSchema` says how its documents are written), or a compiled ``re.Pattern`` for the
-            whole text.
+            whole text. An :class:`InJsonString` has the texts of a grammar or a pattern as JSON strings have them.
         special_tokens: names of special tokens, by the names of the terminals that are declared (``%declare``) for
             them.
         layout: how the documents of schemas are written, of ``%json`` and of ``grammars``, unless these have a layout

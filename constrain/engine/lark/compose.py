@@ -13,14 +13,17 @@ from constrain.arguments import check_type
 from constrain.engine.compiled_grammar import CompiledGrammar, Limits
 from constrain.engine.json_schema import JsonLayout, LaidOutSchema
 from constrain.engine.lark.inline import Reference
+from constrain.engine.lark.json_string import InJsonString, escaped_pattern
 from constrain.engine.lark.lower import Lowering, SpecialTokens
 from constrain.engine.lark.program import Program
 from constrain.engine.lark.source import errors_within, load, located
 from constrain.engine.regex import flag_letters
 from constrain.errors import GrammarError, LarkError, ResourceLimit
 
-NamedGrammar: TypeAlias = "str | dict[str, Any] | bool | LaidOutSchema | re.Pattern[str]"
-"""The text of a Lark grammar, a JSON Schema, alone or with a layout, or a regular expression for whole texts."""
+NamedGrammar: TypeAlias = "str | dict[str, Any] | bool | LaidOutSchema | re.Pattern[str] | InJsonString"
+"""The text of a Lark grammar, a JSON Schema, alone or with a layout, or a regular expression for whole texts; or one of
+the first and the last as texts of JSON strings.
+"""
 
 
 # Messages of the engine are the only place where it names the grammar at fault. If their wording changed, errors would
@@ -107,28 +110,32 @@ class Composition:
 
     def _write(self, name: str) -> None:
         grammar, scope = self._grammars[name], self._scopes[name]
-        if isinstance(grammar, str):
+        text = grammar.grammar if isinstance(grammar, InJsonString) else grammar
+        if isinstance(text, str):
             with errors_within(name):
-                symbol = self._lower(grammar, name, scope, "start")
+                symbol = self._lower(text, name, scope, "start", isinstance(grammar, InJsonString))
         else:
             symbol = self._word(name, grammar, scope)
         self.program.call("start", scope, symbol)
 
-    def _lower(self, text: str, name: str | None, scope: int, start: str) -> int:
+    def _lower(self, text: str, name: str | None, scope: int, start: str, in_string: bool = False) -> int:
         def scope_of(reference: Reference) -> int:
             self._places.setdefault(reference.name, _Place(reference.line, reference.column, name))
             return self._scope(reference.name)
 
         source = load(text, self._grammars)
-        return Lowering(source, self.program, scope, name, scope_of, self._tokens, self._layout).symbol_of_rule(start)
+        return Lowering(
+            source, self.program, scope, name, scope_of, self._tokens, self._layout, in_string
+        ).symbol_of_rule(start)
 
     def _word(self, name: str, grammar: Any, scope: int) -> int:
         """Add a JSON Schema or a regular expression, and return its symbol."""
         wanted = "a Lark grammar as a str, a JSON Schema as a dict or bool, or a compiled re.Pattern"
-        check_type(f"@{name}", grammar, (dict, bool, LaidOutSchema, re.Pattern), wanted, partial(self._refused, name))
+        known = (dict, bool, LaidOutSchema, re.Pattern, InJsonString)
+        check_type(f"@{name}", grammar, known, wanted, partial(self._refused, name))
         try:
-            if isinstance(grammar, re.Pattern):
-                symbol = self.program.call("regex", grammar.pattern, flag_letters(grammar), f"@{name}", scope)
+            if isinstance(grammar, (re.Pattern, InJsonString)):
+                symbol = self.program.call("regex", *_pattern_and_flags(grammar), f"@{name}", scope)
             else:
                 laid_out = grammar if isinstance(grammar, LaidOutSchema) else LaidOutSchema(grammar, self._layout)
                 policies = laid_out.layout.policies
@@ -149,8 +156,18 @@ class Composition:
             return self._refused(whole[1], message)
         if not (inside := _WITHIN.match(message)):
             return located(self._text, message)
-        error = located(str(self._grammars[inside[1]]), message[inside.end() :])
+        grammar = self._grammars[inside[1]]
+        text = grammar.grammar if isinstance(grammar, InJsonString) else grammar
+        error = located(str(text), message[inside.end() :])
         return LarkError(error.reason, error.line, error.column, inside[1])
+
+
+def _pattern_and_flags(grammar: re.Pattern[str] | InJsonString) -> tuple[str, str]:
+    if isinstance(grammar, re.Pattern):
+        return grammar.pattern, flag_letters(grammar)
+    pattern: Any = grammar.grammar
+    flag_letters(pattern)  # refuses what no pattern of a grammar may be
+    return escaped_pattern(pattern.pattern, pattern.flags & ~re.UNICODE, is_whole=True), ""
 
 
 def check_grammars(text: str, grammars: Mapping[str, NamedGrammar] | None) -> None:
@@ -187,4 +204,6 @@ def _parts(grammar: NamedGrammar) -> list[Any]:
         return ["regex", grammar.pattern, grammar.flags]
     if isinstance(grammar, LaidOutSchema):
         return ["schema", grammar.schema, *grammar.layout.policies]
+    if isinstance(grammar, InJsonString):
+        return ["string", *_parts(grammar.grammar)]
     return ["", grammar]

@@ -15,11 +15,12 @@ from lark.utils import get_regexp_width
 from constrain.engine.json_schema import JsonLayout
 from constrain.engine.lark.context import looks_outside
 from constrain.engine.lark.inline import InlineSchema, Insert, Reference, Substring, marker
+from constrain.engine.lark.json_string import escaped, escaped_pattern
 from constrain.engine.lark.program import Program
 from constrain.engine.lark.source import Node, Source, lark_errors
 from constrain.engine.special import why_missing
 from constrain.engine.vocabulary import Vocabulary
-from constrain.errors import LarkError, RegexError, SchemaError
+from constrain.errors import GrammarError, LarkError, RegexError, ResourceLimit, SchemaError
 
 _MAX_INSTANCES = 10_000
 """Maximum number of template instances; stops a template that calls itself with ever new arguments."""
@@ -61,6 +62,7 @@ class Lowering:
         scope_of: returns the number of a grammar that it refers to.
         tokens: the special tokens that it may name.
         layout: how the documents of its schemas are written.
+        in_string: whether its texts are written as in a JSON string.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class Lowering:
         scope_of: Callable[[Reference], int],
         tokens: SpecialTokens,
         layout: JsonLayout,
+        in_string: bool = False,
     ) -> None:
         self.program = program
         self._source = source
@@ -80,6 +83,7 @@ class Lowering:
         self._scope_of = scope_of
         self._tokens = tokens
         self._layout = layout
+        self._in_string = in_string
         self._terminals: dict[str, int] = {}
         self._inserts: dict[str, int] = {}
         self._rules: dict[_Instance, int] = {}
@@ -193,10 +197,14 @@ class Lowering:
         return self._inserts[insert.shown]
 
     def _new_insert(self, insert: Insert) -> Any:
+        if isinstance(insert, Substring):
+            chunks = [escaped(each) for each in insert.chunks] if self._in_string else insert.chunks
+            return self.program.call("substring", chunks, insert.shown, self._scope)
+        if self._in_string:
+            shown = insert.shown.split(" ")[0]
+            raise LarkError(f"{shown} cannot be a part of the text of a JSON string", insert.line, insert.column)
         if isinstance(insert, InlineSchema):
             return self._schema(insert)
-        if isinstance(insert, Substring):
-            return self.program.call("substring", insert.chunks, insert.shown, self._scope)
         if isinstance(insert, Reference):
             return self._text(insert)
         if insert.name not in self._tokens.vocab.special_tokens:
@@ -239,11 +247,16 @@ class Lowering:
             outside = looks_outside(expression, ahead=kind == "ignore")
             empty = get_regexp_width(expression)[0] == 0
             if not outside and not empty:
+                expression = escaped_pattern(expression) if self._in_string else expression
                 return self.program.call(kind, expression, name, self._scope)
         except (re.error, ImportError, RecursionError, OverflowError) as error:
             reason = f"bad regular expression: {error}"
         except RegexError as error:
             reason = f"{error.reason}, at offset {error.offset} of the regular expression {_shown(expression)}"
+        except ResourceLimit:
+            raise
+        except GrammarError as error:
+            reason = str(error)
         else:
             reason = "it can match the empty text" if empty else f"it has {outside}"
         raise self._source.error(f"terminal '{name}' cannot be used: {reason}", name)
