@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 from constrain.engine import (
     DUMPS_LAYOUT,
     CompiledGrammar,
+    InJsonString,
     JsonLayout,
     LaidOutSchema,
     Vocabulary,
@@ -78,6 +79,8 @@ class OutputFormat:
         cause = error.__cause__ if isinstance(error.__cause__, GrammarError) else error
         if named and named[1] in self.pointers:
             return in_grammar(cause, self.pointers[named[1]])
+        if error.grammar is not None and error.grammar in self.pointers:
+            return in_grammar(LarkError(error.reason, error.line, error.column), self.pointers[error.grammar])
         return in_grammar(error, self.pointer)
 
 
@@ -93,7 +96,7 @@ class GrammarText:
         self._vocabulary = vocabulary
         self.grammars: dict[str, NamedGrammar] = {}
         self.pointers: dict[str, str] = {}
-        self._names: dict[re.Pattern[str] | tuple[str, JsonLayout], str] = {}
+        self._names: dict[re.Pattern[str] | InJsonString | tuple[str, JsonLayout], str] = {}
 
     def literal(self, text: str) -> str:
         """Return the expression of a text, in which names of special tokens are these tokens."""
@@ -105,7 +108,9 @@ class GrammarText:
         # Lark knows "<|name|>" as the notation of the special token <|name|>, and <[NAME]> as that of [NAME].
         return " ".join(each.replace("<<", "<").replace(">>", ">") if each[0] == "<" else each for each in found)
 
-    def refer(self, grammar: Grammar, pointer: str | None = None, layout: JsonLayout = DUMPS_LAYOUT) -> str:
+    def refer(
+        self, grammar: Grammar | InJsonString, pointer: str | None = None, layout: JsonLayout = DUMPS_LAYOUT
+    ) -> str:
         """Return the expression of another grammar.
 
         Args:
@@ -114,7 +119,7 @@ class GrammarText:
             layout: how its JSON documents are written.
         """
         # The texts of schemas are compared: as values, 1 equals true, and the order of members does not count.
-        key = grammar if isinstance(grammar, re.Pattern) else (json.dumps(grammar), layout)
+        key = grammar if isinstance(grammar, (re.Pattern, InJsonString)) else (json.dumps(grammar), layout)
         if known := self._names.get(key):
             return f"@{known}"
         name = self._names[key] = f"call{len(self.grammars)}"
@@ -127,6 +132,11 @@ class GrammarText:
         """Return the expression of an output format."""
         self.grammars.update(format.grammars)
         return self.refer(format.grammar, format.pointer, format.layout)
+
+    def quote(self, format: OutputFormat) -> str:
+        """Return the expression of the texts of a format, no JSON, between the quotes of a JSON string."""
+        assert isinstance(format.grammar, (str, re.Pattern))
+        return self.refer(InJsonString(format.grammar), format.pointer)
 
     def free_text(self, excluded: Iterable[str] = (), counts: str = "") -> str:
         """Return the expression of any text, empty or not, in which no text of ``excluded`` occurs.

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import json
 import random
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from call_forms import VOCABULARY, calls_of, text_of
 
-from constrain.engine import Vocabulary
 from constrain.serve.conversation import for_template
 from constrain.serve.errors import APIError
 from constrain.serve.formats import OutputFormat
 from constrain.serve.protocol.chat import CalledFunction, Message, ToolCall
 from constrain.serve.tools import FORMS, CallForm, Function, ToolChoice, answer_format, choose_form
-from constrain.serve.tools.reader import AnswerReader, CallArguments, CallStarted, Part, Text
+from constrain.serve.tools.reader import AnswerReader, Part
 from constrain.tokenizer.chat import ChatTemplate
 
 #: Conversations with calls, rendered by the chat template of each family.
 TEMPLATES = Path(__file__).parent / "chat_templates"
-SPECIAL = re.compile(r"<[|｜][^<>]*[|｜]>|\[[A-Z_]{3,}\]")
 WEATHER: dict[str, Any] = {
     "type": "object",
     "properties": {
@@ -38,17 +36,6 @@ FUNCTIONS = (
     Function("get_weather", WEATHER, "/tools/0/function/parameters"),
     Function("a.now", {"type": "object", "additionalProperties": False}, "/tools/1/function/parameters"),
 )
-
-
-def vocabulary() -> Vocabulary:
-    """Bytes, and all special tokens of all forms."""
-    texts = [text for form in FORMS.values() for text in (*vars(form).values(), *(form.reasoning or ()))]
-    names = sorted({name for text in texts if isinstance(text, str) for name in SPECIAL.findall(text)})
-    tokens = [bytes([byte]) for byte in range(256)] + [name.encode() for name in ("</s>", *names)]
-    return Vocabulary.from_tokens(tokens, eos_ids=[256], special_ids=range(256, len(tokens)))
-
-
-VOCABULARY = vocabulary()
 
 
 def random_call(rng: random.Random) -> tuple[str, dict[str, Any]]:
@@ -76,18 +63,6 @@ def read(form: CallForm, text: str, step: int) -> list[Part]:
     reader = AnswerReader(form, ToolChoice(FUNCTIONS), form.reasoning)
     parts = [part for start in range(0, len(text), step) for part in reader.feed(text[start : start + step])]
     return parts + reader.feed("", is_last=True)
-
-
-def calls_of(parts: list[Part]) -> list[tuple[str, Any]]:
-    found = {part.index: [part.name, ""] for part in parts if isinstance(part, CallStarted)}
-    for part in parts:
-        if isinstance(part, CallArguments):
-            found[part.index][1] += part.text
-    return [(name, json.loads(arguments)) for name, arguments in found.values()]
-
-
-def text_of(parts: list[Part], kind: str = "content") -> str:
-    return "".join(part.text for part in parts if isinstance(part, Text) and part.kind == kind)
 
 
 @pytest.mark.parametrize("name", FORMS)

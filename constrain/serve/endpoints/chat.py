@@ -7,6 +7,7 @@ from time import time
 from typing import Any
 from uuid import uuid4
 
+from constrain.engine import Vocabulary
 from constrain.serve.answers import Conversation, make_work
 from constrain.serve.constraints import read_format
 from constrain.serve.endpoints.common import DONE, chat_logprobs, usage
@@ -22,8 +23,10 @@ from constrain.serve.models import ServedModel
 from constrain.serve.protocol.chat import (
     AllowedToolsChoice,
     AssistantMessage,
+    CalledFunction,
     ChatRequest,
     FilePart,
+    FunctionTool,
     ImagePart,
     Message,
     NamedTool,
@@ -31,12 +34,15 @@ from constrain.serve.protocol.chat import (
     RefusalPart,
     RequestMessage,
     TextPart,
+    ToolCall,
     ToolMessage,
     joined,
 )
+from constrain.serve.protocol.custom import CustomCall, CustomTool, GrammarFormat, NamedCustomTool
 from constrain.serve.protocol.fields import StreamOptions
 from constrain.serve.settings import ServerSettings
 from constrain.serve.tools import Function, ToolChoice
+from constrain.serve.tools.custom import json_of
 from constrain.serve.tools.reader import CallArguments, CallStarted, Part, Text
 
 
@@ -50,8 +56,7 @@ def chat_work(request: ChatRequest, model: ServedModel, settings: ServerSettings
     if request.top_logprobs is not None and not request.logprobs:
         raise APIError("/top_logprobs: needs logprobs", param="/top_logprobs", code="invalid_value")
     functions = tuple(
-        Function.of(tool.function, pointer("tools", number, "function", "parameters"))
-        for number, tool in enumerate(request.tools or ())
+        _function(tool, pointer("tools", number), model.vocabulary) for number, tool in enumerate(request.tools or ())
     )
     images = ImageReader(model, settings)
     asked = Conversation(
@@ -67,14 +72,30 @@ def chat_work(request: ChatRequest, model: ServedModel, settings: ServerSettings
     return make_work(model, request, asked)
 
 
+def _function(tool: FunctionTool | CustomTool, at: str, vocabulary: Vocabulary) -> Function:
+    if isinstance(tool, FunctionTool):
+        return Function.of(tool.function, f"{at}/function/parameters")
+    format = tool.custom.format
+    definition = format.grammar if isinstance(format, GrammarFormat) else None
+    place = f"{at}/custom/format/grammar/definition" if definition else f"{at}/custom"
+    return Function.of_custom(tool.custom.name, tool.custom.description, definition, place, vocabulary)
+
+
 def _tool_choice(request: ChatRequest, functions: tuple[Function, ...]) -> ToolChoice | None:
     choice, parallel = request.tool_choice, request.parallel_tool_calls
-    if isinstance(choice, NamedTool):
-        return ToolChoice.of(functions, "required", [choice.function.name], parallel=False)
+    if isinstance(choice, (NamedTool, NamedCustomTool)):
+        return ToolChoice.of(functions, "required", [_named(choice)], parallel=False)
     if isinstance(choice, AllowedToolsChoice):
         allowed = choice.allowed_tools
-        return ToolChoice.of(functions, allowed.mode, [each.function.name for each in allowed.tools], parallel)
+        return ToolChoice.of(functions, allowed.mode, [_named(each) for each in allowed.tools], parallel)
     return ToolChoice.of(functions, choice, None, parallel)
+
+
+def _named(choice: NamedTool | NamedCustomTool) -> tuple[str, bool]:
+    """Return the name of a tool, and whether it is a custom one."""
+    if isinstance(choice, NamedCustomTool):
+        return choice.custom.name, True
+    return choice.function.name, False
 
 
 def _messages(given: Sequence[RequestMessage], images: ImageReader) -> list[Message]:
@@ -84,7 +105,8 @@ def _messages(given: Sequence[RequestMessage], images: ImageReader) -> list[Mess
         if isinstance(message, ToolMessage):
             check_answer(message.tool_call_id, calls, f"{at}/tool_call_id")
         for place, call in enumerate((message.tool_calls if isinstance(message, AssistantMessage) else None) or ()):
-            check_arguments(call.function.arguments, f"{at}/tool_calls/{place}/function/arguments")
+            if isinstance(call, ToolCall):
+                check_arguments(call.function.arguments, f"{at}/tool_calls/{place}/function/arguments")
             calls.add(call.id)
     return [_message(message, pointer("messages", number), images) for number, message in enumerate(given)]
 
@@ -95,7 +117,15 @@ def _message(given: RequestMessage, at: str, images: ImageReader) -> Message:
     content: Any = given.content if given.content is not None else fields.get("refusal")
     if isinstance(content, list):
         content = joined([_part(part, f"{at}/content/{number}", images) for number, part in enumerate(content)])
+    fields["tool_calls"] = [_function_call(call) for call in fields.get("tool_calls") or ()] or None
     return Message(**{name: fields[name] for name in Message.model_fields if name in fields} | {"content": content})
+
+
+def _function_call(call: ToolCall | CustomCall) -> ToolCall:
+    """Return a call as one of a function, as the model sees it."""
+    if isinstance(call, ToolCall):
+        return call
+    return ToolCall(id=call.id, function=CalledFunction(name=call.custom.name, arguments=json_of(call.custom.input)))
 
 
 def _part(part: TextPart | RefusalPart | FilePart | ImagePart, at: str, images: ImageReader) -> str | Picture:
@@ -179,17 +209,19 @@ def message(parts: Sequence[Part]) -> dict[str, Any]:
     """Return the message of an answer."""
     content = "".join(part.text for part in parts if isinstance(part, Text) and part.kind == "content")
     thoughts = "".join(part.text for part in parts if isinstance(part, Text) and part.kind == "reasoning")
-    calls = [
-        {"id": part.id, "type": "function", "function": {"name": part.name, "arguments": _arguments(parts, part.index)}}
-        for part in parts
-        if isinstance(part, CallStarted)
-    ]
+    calls = [_call(part, _arguments(parts, part.index)) for part in parts if isinstance(part, CallStarted)]
     made: dict[str, Any] = {"role": "assistant", "content": content or (None if calls else ""), "refusal": None}
     if thoughts:
         made["reasoning_content"] = thoughts.strip()
     if calls:
         made["tool_calls"] = calls
     return made
+
+
+def _call(call: CallStarted, arguments: str) -> dict[str, Any]:
+    if call.is_custom:
+        return {"id": call.id, "type": "custom", "custom": {"name": call.name, "input": arguments}}
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
 
 
 def _arguments(parts: Sequence[Part], index: int) -> str:
@@ -204,16 +236,15 @@ def _delta(parts: Sequence[Part]) -> dict[str, Any]:
             name = "content" if part.kind == "content" else "reasoning_content"
             delta[name] = delta.get(name, "") + part.text
         elif isinstance(part, CallStarted):
-            function = {"name": part.name, "arguments": ""}
-            call = {"index": part.index, "id": part.id, "type": "function", "function": function}
-            delta.setdefault("tool_calls", []).append(call)
+            delta.setdefault("tool_calls", []).append({"index": part.index, **_call(part, "")})
         else:
             _add_arguments(delta.setdefault("tool_calls", []), part)
     return delta
 
 
 def _add_arguments(calls: list[dict[str, Any]], part: CallArguments) -> None:
+    kind, field = ("custom", "input") if part.is_custom else ("function", "arguments")
     if calls and calls[-1]["index"] == part.index:
-        calls[-1]["function"]["arguments"] += part.text
+        calls[-1][kind][field] += part.text
     else:
-        calls.append({"index": part.index, "function": {"arguments": part.text}})
+        calls.append({"index": part.index, kind: {field: part.text}})

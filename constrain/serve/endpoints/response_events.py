@@ -23,6 +23,12 @@ FIELDS = Fields("/input", "/max_output_tokens")
 #: What a status says of a response, beside its name.
 _DETAILS = {"incomplete": {"reason": "max_output_tokens"}}
 
+#: Fields of tools that a request may leave out, by their types.
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "function": {"strict": True, "description": None},
+    "custom": {"description": None, "format": {"type": "text"}},
+}
+
 
 class ResponseAnswer:
     """Writes the response to a request: all at once, or as a stream of events."""
@@ -171,29 +177,31 @@ class _TextItem(_Item):
 
 
 class _CallItem(_Item):
-    """A call of a function."""
+    """A call of a function, or of a custom tool."""
 
     kind = "call"
 
     def __init__(self, call: CallStarted) -> None:
-        self.data = {"type": "function_call", "id": f"fc_{uuid4().hex}", "call_id": call.id, "name": call.name}
-        self.data |= {"arguments": "", "status": "in_progress"}
+        kind, prefix = ("custom_tool_call", "ctc") if call.is_custom else ("function_call", "fc")
+        self._field = "input" if call.is_custom else "arguments"
+        self._event = f"response.{kind}_{self._field}"
+        self._named = {} if call.is_custom else {"name": call.name}
+        self.data = {"type": kind, "id": f"{prefix}_{uuid4().hex}", "call_id": call.id, "name": call.name}
+        self.data |= {self._field: "", "status": "in_progress"}
 
     def add(self, text: str) -> Iterator[_Event]:
-        self.data["arguments"] += text
-        yield {"type": "response.function_call_arguments.delta", "item_id": self.data["id"], "delta": text}
+        self.data[self._field] += text
+        yield {"type": f"{self._event}.delta", "item_id": self.data["id"], "delta": text}
 
     def end(self, status: str) -> Iterator[_Event]:
-        done = {"item_id": self.data["id"], "name": self.data["name"], "arguments": self.data["arguments"]}
-        yield {"type": "response.function_call_arguments.done", **done}
+        done = {"item_id": self.data["id"], **self._named, self._field: self.data[self._field]}
+        yield {"type": f"{self._event}.done", **done}
         yield from super().end(status)
 
 
 def _resource(request: ResponsesRequest) -> dict[str, Any]:
     """Return a response that has just begun."""
-    tools = [
-        {"strict": True, "description": None, **tool.model_dump(exclude_none=True)} for tool in request.tools or ()
-    ]
+    tools = [{**_DEFAULTS[tool.type], **tool.model_dump(exclude_none=True)} for tool in request.tools or ()]
     choice = request.tool_choice or "auto"
     format = request.text.format if request.text and request.text.format else {"type": "text"}
     effort = request.reasoning.effort if request.reasoning else None

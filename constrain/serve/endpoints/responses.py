@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from constrain.engine import Vocabulary
 from constrain.serve.answers import Conversation, make_work
 from constrain.serve.constraints import read_format, text_format
 from constrain.serve.errors import APIError, pointer
@@ -14,11 +15,13 @@ from constrain.serve.history import check_answer, check_arguments
 from constrain.serve.images import ImageReader
 from constrain.serve.models import ServedModel
 from constrain.serve.protocol.chat import CalledFunction, Message, Picture, ToolCall, joined
+from constrain.serve.protocol.custom import FlatCustomTool, FlatGrammarFormat, FlatNamedCustomTool
 from constrain.serve.protocol.responses import (
     ITEMS,
     AllowedResponseTools,
     CallItem,
     CallOutputItem,
+    CustomCallItem,
     InputItem,
     Item,
     ItemFile,
@@ -29,9 +32,11 @@ from constrain.serve.protocol.responses import (
     NamedResponseTool,
     ReasoningItem,
     ResponsesRequest,
+    ResponseTool,
 )
 from constrain.serve.stored import StoredResponses
 from constrain.serve.tools import Function, ToolChoice
+from constrain.serve.tools.custom import json_of
 
 
 def responses_work(request: ResponsesRequest, model: ServedModel, conversation: Sequence[Message]) -> Work:
@@ -43,7 +48,7 @@ def responses_work(request: ResponsesRequest, model: ServedModel, conversation: 
         conversation: the messages that it answers, without its instructions.
     """
     functions = tuple(
-        Function.of(tool, pointer("tools", number, "parameters")) for number, tool in enumerate(request.tools or ())
+        _function(tool, pointer("tools", number), model.vocabulary) for number, tool in enumerate(request.tools or ())
     )
     asked = Conversation(
         [Message(role="system", content=request.instructions), *conversation] if request.instructions else conversation,
@@ -57,13 +62,26 @@ def responses_work(request: ResponsesRequest, model: ServedModel, conversation: 
     return make_work(model, request, asked)
 
 
+def _function(tool: ResponseTool | FlatCustomTool, at: str, vocabulary: Vocabulary) -> Function:
+    if isinstance(tool, ResponseTool):
+        return Function.of(tool, f"{at}/parameters")
+    definition = tool.format if isinstance(tool.format, FlatGrammarFormat) else None
+    place = f"{at}/format/definition" if definition else at
+    return Function.of_custom(tool.name, tool.description, definition, place, vocabulary)
+
+
 def _tool_choice(request: ResponsesRequest, functions: tuple[Function, ...]) -> ToolChoice | None:
     choice, parallel = request.tool_choice, request.parallel_tool_calls
-    if isinstance(choice, NamedResponseTool):
-        return ToolChoice.of(functions, "required", [choice.name], parallel=False)
+    if isinstance(choice, (NamedResponseTool, FlatNamedCustomTool)):
+        return ToolChoice.of(functions, "required", [_named(choice)], parallel=False)
     if isinstance(choice, AllowedResponseTools):
-        return ToolChoice.of(functions, choice.mode, [each.name for each in choice.tools], parallel)
+        return ToolChoice.of(functions, choice.mode, [_named(each) for each in choice.tools], parallel)
     return ToolChoice.of(functions, choice, None, parallel)
+
+
+def _named(choice: NamedResponseTool | FlatNamedCustomTool) -> tuple[str, bool]:
+    """Return the name of a tool, and whether it is a custom one."""
+    return choice.name, isinstance(choice, FlatNamedCustomTool)
 
 
 def _format(request: ResponsesRequest, model: ServedModel) -> OutputFormat | None:
@@ -100,6 +118,8 @@ def conversation_of(
         if isinstance(item, CallItem):
             check_arguments(item.arguments, pointer("input", number, "arguments"))
             calls.add(item.call_id)
+        elif isinstance(item, CustomCallItem):
+            calls.add(item.call_id)
         elif isinstance(item, CallOutputItem):
             check_answer(item.call_id, calls, pointer("input", number, "call_id"))
     return [*earlier, *messages_of(items, "/input", images)]
@@ -129,8 +149,9 @@ def _add(messages: list[Message], item: Item, at: str, images: ImageReader) -> N
     if isinstance(item, CallOutputItem):
         output = _content(item.output, f"{at}/output", images)
         messages.append(Message(role="tool", content=output, tool_call_id=item.call_id))
-    elif isinstance(item, CallItem):
-        call = ToolCall(id=item.call_id, function=CalledFunction(name=item.name, arguments=item.arguments))
+    elif isinstance(item, (CallItem, CustomCallItem)):
+        arguments = item.arguments if isinstance(item, CallItem) else json_of(item.input)
+        call = ToolCall(id=item.call_id, function=CalledFunction(name=item.name, arguments=arguments))
         message = _assistant(messages)
         message.tool_calls = [*(message.tool_calls or ()), call]
     elif isinstance(item, ReasoningItem):

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, Tag, model_validator
 from typing_extensions import Self
 
+from constrain.serve.protocol.custom import CustomCall, CustomTool, NamedCustomTool
 from constrain.serve.protocol.fields import (
     AccountFields,
     ConstraintFields,
@@ -42,11 +43,17 @@ class NamedTool(Strict):
     function: _FunctionName
 
 
+_AllowedTool = Annotated[
+    Annotated[NamedTool, Tag(tag("function"))] | Annotated[NamedCustomTool, Tag(tag("custom"))],
+    by("type", "function", "custom"),
+]
+
+
 class AllowedTools(Strict):
     """The tools that may be called, or of which one has to be."""
 
     mode: Literal["auto", "required"]
-    tools: Annotated[list[NamedTool], Field(min_length=1)]
+    tools: Annotated[list[_AllowedTool], Field(min_length=1)]
 
 
 class AllowedToolsChoice(Strict):
@@ -57,8 +64,15 @@ class AllowedToolsChoice(Strict):
 
 
 ToolObject = Annotated[
-    Annotated[NamedTool, Tag(tag("function"))] | Annotated[AllowedToolsChoice, Tag(tag("allowed_tools"))],
-    by("type", "function", "allowed_tools"),
+    Annotated[NamedTool, Tag(tag("function"))]
+    | Annotated[NamedCustomTool, Tag(tag("custom"))]
+    | Annotated[AllowedToolsChoice, Tag(tag("allowed_tools"))],
+    by("type", "function", "custom", "allowed_tools"),
+]
+
+Tool = Annotated[
+    Annotated[FunctionTool, Tag(tag("function"))] | Annotated[CustomTool, Tag(tag("custom"))],
+    by("type", "function", "custom"),
 ]
 
 
@@ -76,6 +90,12 @@ class ToolCall(Strict):
     type: Literal["function"] = "function"
     function: CalledFunction
     index: int | None = None
+
+
+EarlierCall = Annotated[
+    Annotated[ToolCall, Tag(tag("function"))] | Annotated[CustomCall, Tag(tag("custom"))],
+    by("type", "function", "custom", default="function"),
+]
 
 
 class TextPart(Strict):
@@ -184,7 +204,7 @@ class AssistantMessage(Strict):
     role: Literal["assistant"]
     content: str | list[Part] | None = None
     name: str | None = None
-    tool_calls: list[ToolCall] | None = None
+    tool_calls: list[EarlierCall] | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
     refusal: str | None = None
@@ -228,7 +248,7 @@ class ChatRequest(ConstraintFields, SamplingFields, StreamFields, AccountFields)
     n: Annotated[int, Field(ge=1, le=128)] = 1
     logprobs: bool | None = False
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
-    tools: Annotated[list[FunctionTool], Field(min_length=1)] | None = None
+    tools: Annotated[list[Tool], Field(min_length=1)] | None = None
     tool_choice: Literal["none", "auto", "required"] | ToolObject | None = None
     parallel_tool_calls: bool | None = None
     reasoning_effort: Effort | None = None

@@ -171,10 +171,14 @@ class AccountFields(Strict):
     safety_identifier: str | None = None
 
 
+#: Name of a function or of a custom tool.
+ToolName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]
+
+
 class Function(Strict):
     """A function that the model may call, with the JSON Schema of its arguments."""
 
-    name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]
+    name: ToolName
     description: str | None = None
     parameters: JSONObject | None = None
     strict: bool | None = None

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, Tag, TypeAdapter, model_validator
 from typing_extensions import Self
 
+from constrain.serve.protocol.custom import FlatCustomTool, FlatNamedCustomTool
 from constrain.serve.protocol.fields import (
     AccountFields,
     ConstraintFields,
@@ -35,17 +36,30 @@ class NamedResponseTool(Strict):
     name: str
 
 
+_AllowedTool = Annotated[
+    Annotated[NamedResponseTool, Tag(tag("function"))] | Annotated[FlatNamedCustomTool, Tag(tag("custom"))],
+    by("type", "function", "custom"),
+]
+
+
 class AllowedResponseTools(Strict):
     """Limits calls to some of the tools; the prompt still lists all of them."""
 
     type: Literal["allowed_tools"]
     mode: Literal["auto", "required"]
-    tools: Annotated[list[NamedResponseTool], Field(min_length=1)]
+    tools: Annotated[list[_AllowedTool], Field(min_length=1)]
 
 
 ResponseToolObject = Annotated[
-    Annotated[NamedResponseTool, Tag(tag("function"))] | Annotated[AllowedResponseTools, Tag(tag("allowed_tools"))],
-    by("type", "function", "allowed_tools"),
+    Annotated[NamedResponseTool, Tag(tag("function"))]
+    | Annotated[FlatNamedCustomTool, Tag(tag("custom"))]
+    | Annotated[AllowedResponseTools, Tag(tag("allowed_tools"))],
+    by("type", "function", "custom", "allowed_tools"),
+]
+
+FlatTool = Annotated[
+    Annotated[ResponseTool, Tag(tag("function"))] | Annotated[FlatCustomTool, Tag(tag("custom"))],
+    by("type", "function", "custom"),
 ]
 
 
@@ -140,10 +154,21 @@ class CallItem(_Item):
     caller: Any = None
 
 
-class CallOutputItem(_Item):
-    """What a function has returned."""
+class CustomCallItem(_Item):
+    """A call of a custom tool."""
 
-    type: Literal["function_call_output"]
+    type: Literal["custom_tool_call"]
+    call_id: str
+    name: str
+    input: str
+    namespace: str | None = None
+    caller: Any = None
+
+
+class CallOutputItem(_Item):
+    """What a function or a custom tool has returned."""
+
+    type: Literal["function_call_output", "custom_tool_call_output"]
     call_id: str
     output: str | list[ItemPart]
     name: str | None = None
@@ -171,10 +196,13 @@ Item = (
     Annotated[MessageItem, Tag(tag("message"))]
     | Annotated[CallItem, Tag(tag("function_call"))]
     | Annotated[CallOutputItem, Tag(tag("function_call_output"))]
+    | Annotated[CustomCallItem, Tag(tag("custom_tool_call"))]
+    | Annotated[CallOutputItem, Tag(tag("custom_tool_call_output"))]
     | Annotated[ReasoningItem, Tag(tag("reasoning"))]
 )
 
-_KINDS = "message", "function_call", "function_call_output", "reasoning"
+_CALLS = "function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output"
+_KINDS = "message", *_CALLS, "reasoning"
 
 InputItem = Annotated[
     Item | Annotated[ItemReference, Tag(tag("item_reference"))],
@@ -194,7 +222,7 @@ class ResponsesRequest(ConstraintFields, SamplingFields, AccountFields):
     previous_response_id: str | None = None
     max_output_tokens: Annotated[int, Field(ge=1)] | None = None
     text: TextOptions | None = None
-    tools: list[ResponseTool] | None = None
+    tools: list[FlatTool] | None = None
     tool_choice: Literal["none", "auto", "required"] | ResponseToolObject | None = None
     parallel_tool_calls: bool | None = None
     reasoning: Reasoning | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from constrain.engine import Vocabulary
 from constrain.serve.formats import GrammarText, OutputFormat, any_of
 from constrain.serve.tools.choice import Function, ToolChoice
+from constrain.serve.tools.custom import json_expression
 from constrain.serve.tools.forms import ID_AFTER, ID_BEFORE, NUMBER, CallForm
 from constrain.serve.tools.tagged import tagged_arguments
 
@@ -60,10 +61,12 @@ def _calls(form: CallForm, choice: ToolChoice, text: GrammarText) -> str:
 
 
 def _call(form: CallForm, function: Function, text: GrammarText) -> str:
-    if form.arguments == "json":
-        arguments = text.refer(dict(function.schema), function.pointer)
-    else:
+    if form.arguments == "tags":
         arguments = tagged_arguments(form, function, text)
+    elif function.custom and function.custom.format:
+        arguments = json_expression(function.custom.format, text)
+    else:
+        arguments = text.refer(dict(function.schema), function.pointer)
     around_number = map(text.literal, f"{form.before_name}{function.name}{form.after_name}".split(NUMBER))
     before = " /[0-9]{1,3}/ ".join(around_number)
     call_id = f"({text.literal(ID_BEFORE)} /[a-zA-Z0-9]{{9}}/ {text.literal(ID_AFTER)})?"

@@ -11,6 +11,7 @@ from uuid import uuid4
 
 from constrain.serve.json_values import JSONReader
 from constrain.serve.tools.choice import Function, ToolChoice
+from constrain.serve.tools.custom import INPUT, TextReader
 from constrain.serve.tools.forms import ID_AFTER, ID_BEFORE, NUMBER, CallForm
 from constrain.serve.tools.tagged import read_arguments
 
@@ -33,20 +34,29 @@ class CallStarted:
     Attributes:
         index: number of the call, from 0.
         id: identifies the call.
-        name: of the function.
+        name: of the function or the custom tool.
+        is_custom: whether it is a custom tool.
     """
 
     index: int
     id: str
     name: str
+    is_custom: bool = False
 
 
 @dataclass(frozen=True)
 class CallArguments:
-    """A further part of the arguments of the last call, as JSON."""
+    """A further part of the arguments of the last call, as JSON; of a custom tool, of its text.
+
+    Attributes:
+        index: number of the call.
+        text: the part.
+        is_custom: whether a custom tool is called.
+    """
 
     index: int
     text: str
+    is_custom: bool = False
 
 
 Part = Text | CallStarted | CallArguments
@@ -77,7 +87,7 @@ class AnswerReader:
         self._buffer = ""
         self._state = self._thoughts if is_thinking and marks else self._beginning
         self.num_calls = 0
-        self._arguments = JSONReader()
+        self._arguments, self._text, self._searched = JSONReader(), TextReader(), 0
         self._name = ""
         self._strips = is_thinking
 
@@ -166,10 +176,10 @@ class AnswerReader:
         if match:
             self._name = match[1]
             self._buffer = self._buffer[match.end() :]
-            self._arguments = JSONReader()
+            self._arguments, self._text, self._searched = JSONReader(), TextReader(), 0
             self._state = self._call_arguments if self._form.arguments == "json" else self._tagged_arguments
             self.num_calls += 1
-            yield CallStarted(self.num_calls - 1, f"call_{uuid4().hex[:24]}", match[1])
+            yield CallStarted(self.num_calls - 1, f"call_{uuid4().hex[:24]}", match[1], self._is_custom)
 
     def _call_arguments(self, is_last: bool) -> Iterator[Part]:
         before = len(self._arguments.text)
@@ -177,22 +187,31 @@ class AnswerReader:
         end = self._arguments.end
         text = self._arguments.text[before:end]
         self._buffer = "" if end is None else self._arguments.text[end:]
+        text = self._text.feed(text, end is not None) if self._is_custom else text
         if text:
-            yield CallArguments(self.num_calls - 1, text)
+            yield CallArguments(self.num_calls - 1, text, self._is_custom)
         if end is not None:
             self._state = self._call_end
 
     def _tagged_arguments(self, is_last: bool) -> Iterator[Part]:
-        end = self._buffer.find(self._form.after_arguments)
-        if end >= 0:
-            text, self._buffer = self._buffer[:end], self._buffer[end:]
-            self._state = self._call_end
-            arguments = read_arguments(self._form, self._function(), text)
-            yield CallArguments(self.num_calls - 1, json.dumps(arguments, ensure_ascii=False))
+        # They are read once more only if what follows them has come since.
+        ending = self._form.after_arguments
+        searched, self._searched = self._searched, max(0, len(self._buffer) - len(ending) + 1)
+        if self._buffer.find(ending, searched) < 0:
+            return
+        if found := read_arguments(self._form, self._function(), self._buffer):
+            arguments, end = found
+            self._buffer, self._state = self._buffer[end:], self._call_end
+            text = json.loads(arguments)[INPUT] if self._is_custom else arguments
+            yield CallArguments(self.num_calls - 1, text, self._is_custom)
 
     def _function(self) -> Function:
         assert self._choice is not None
         return next(each for each in self._choice.functions if each.name == self._name)
+
+    @property
+    def _is_custom(self) -> bool:
+        return self._function().custom is not None
 
     def _call_end(self, is_last: bool) -> Iterator[Part]:
         form = self._form
