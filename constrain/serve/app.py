@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
@@ -17,8 +17,9 @@ from constrain.serve.deadline import Deadline, on_thread
 from constrain.serve.endpoints.chat import ChatAnswer, chat_work, limit_field
 from constrain.serve.endpoints.completions import CompletionAnswer, completion_works
 from constrain.serve.endpoints.extract import extract
+from constrain.serve.endpoints.input_items import Paging, shown_item
 from constrain.serve.endpoints.response_events import FIELDS, ResponseAnswer
-from constrain.serve.endpoints.responses import conversation_of, messages_of, responses_work
+from constrain.serve.endpoints.responses import conversation_of, items_of, messages_of, responses_work
 from constrain.serve.errors import APIError, Fields, as_api_error
 from constrain.serve.generation import Work
 from constrain.serve.http import EventStream, Handler, by_method, error_response, guarded, read_body, unless_gone
@@ -34,6 +35,9 @@ from constrain.serve.settings import ServerSettings
 from constrain.serve.stored import StoredResponses
 
 M = TypeVar("M", bound=BaseModel)
+
+#: Paths whose addresses have parameters.
+_WITH_QUERY = {"/v1/responses/{id}/input_items"}
 
 
 def create_app(models: Models, settings: ServerSettings | None = None) -> Starlette:
@@ -51,13 +55,14 @@ def create_app(models: Models, settings: ServerSettings | None = None) -> Starle
         "/v1/completions": {"POST": endpoints.completions},
         "/v1/responses": {"POST": endpoints.responses},
         "/v1/responses/{id}": {"GET": endpoints.response, "DELETE": endpoints.delete_response},
+        "/v1/responses/{id}/input_items": {"GET": endpoints.input_items},
         "/v1/extract": {"POST": endpoints.extract},
         "/v1/models": {"GET": endpoints.models},
         "/v1/models/{name:path}": {"GET": endpoints.model},
     }
     app = Starlette(
         routes=[
-            *(Route(path, guarded(server, path, by_method(each)), methods=[*each]) for path, each in handlers.items()),
+            *(_route(server, path, each) for path, each in handlers.items()),
             Route("/health", endpoints.health, methods=["GET"]),
             Route("/metrics", endpoints.metrics, methods=["GET"]),
         ],
@@ -66,6 +71,11 @@ def create_app(models: Models, settings: ServerSettings | None = None) -> Starle
     app.router.redirect_slashes = False
     app.state.server = server
     return app
+
+
+def _route(server: Server, path: str, handlers: Mapping[str, Handler]) -> Route:
+    handler = guarded(server, path, by_method(handlers), takes_query=path in _WITH_QUERY)
+    return Route(path, handler, methods=[*handlers])
 
 
 async def _not_found(request: Request, error: Exception) -> Response:
@@ -109,25 +119,29 @@ class _Endpoints:
 
     async def responses(self, request: Request) -> Response:
         asked, model = await self._read(request, ResponsesRequest)
-        continued, conversation = asked.previous_response_id, list[Message]()
+        continued, conversation, shown = asked.previous_response_id, list[Message](), list[Mapping[str, Any]]()
         images = ImageReader(model, self._server.settings)
 
         def works() -> list[Work]:
             earlier: Sequence[Message] = ()
             if continued is not None:
-                earlier = self._stored.find(continued, "/previous_response_id", 400).messages
-            conversation.extend(conversation_of(asked, earlier, images, self._stored))
+                before = self._stored.find(continued, "/previous_response_id", 400)
+                earlier = before.messages
+                shown.extend([*before.items, *before.resource["output"]])
+            items = items_of(asked, self._stored)
+            shown.extend(map(shown_item, items))
+            conversation.extend(conversation_of(items, earlier, images))
             return [responses_work(asked, model, conversation)]
 
         def keep(response: dict[str, Any]) -> None:
             items = messages_of(ITEMS.validate_python(response["output"]), "/output", images)
-            self._stored.put(response, [*conversation, *items])
+            self._stored.put(response, [*conversation, *items], shown)
 
         stores = asked.store is not False and self._stored.max_characters > 0
         return await self._answer(
             request,
             works,
-            lambda job: ResponseAnswer(asked, job, keep if stores else None),
+            lambda job: ResponseAnswer(asked, model, job, keep if stores else None),
             1,
             bool(asked.stream),
             FIELDS,
@@ -135,6 +149,10 @@ class _Endpoints:
 
     async def response(self, request: Request) -> Response:
         return JSONResponse(self._stored.find(request.path_params["id"]).resource)
+
+    async def input_items(self, request: Request) -> Response:
+        paging = Paging.of(request.query_params)
+        return JSONResponse(paging.page(self._stored.find(request.path_params["id"]).items))
 
     async def delete_response(self, request: Request) -> Response:
         id = request.path_params["id"]

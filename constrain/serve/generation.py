@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, replace
+from codecs import getincrementaldecoder
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
@@ -12,12 +13,12 @@ from constrain.completion import Completion, Options, Pending, submit
 from constrain.errors import FilterError, ResourceLimit
 from constrain.filters import ExLlamaV2EngineFilter
 from constrain.filters.thinking import Thinking
-from constrain.runtime.events import SampledToken, Update
+from constrain.runtime.events import Piece, SampledToken, Update
 from constrain.serve.errors import in_grammar
 from constrain.serve.formats import OutputFormat
 from constrain.serve.models import ServedModel
 from constrain.serve.sampling import OutputSettings
-from constrain.serve.tools.reader import AnswerReader, Part, Text
+from constrain.serve.tools.reader import AnswerReader, CallArguments, Part, Text
 
 FinishReason = Literal["stop", "length", "tool_calls"]
 
@@ -86,10 +87,10 @@ def _as_it_is(completion: Completion) -> Completion:
 
 @dataclass(frozen=True)
 class Batch:
-    """New parts of an output, and the tokens that they come from, without those that no part shows."""
+    """New parts of an output, and the tokens of those that are content; of some, what shows them comes later."""
 
     parts: list[Part]
-    tokens: Sequence[SampledToken] = ()
+    tokens: list[SampledToken] = field(default_factory=list)
 
 
 class Output:
@@ -107,13 +108,15 @@ class Output:
     def __init__(self, work: Work, pending: Pending[Completion]) -> None:
         self._pending, self._model = pending, work.model
         self._reader = work.make_reader() if work.make_reader else None
-        is_free = work.format is None and work.options.special_tokens
+        self._shows_special = work.options.special_tokens
+        is_free = work.format is None and self._shows_special
         self._foreign = work.model.special_names if is_free else {}
         self._marks = set(work.model.form.reasoning or ()) | _names(work.model)
         self.completion: Completion | None = None
         self.error: Exception | None = None
         self.finish_reason: FinishReason = "stop"
         self.num_tokens = self.reasoning_tokens = 0
+        self._held: list[SampledToken] = []
 
     @property
     def done(self) -> bool:
@@ -150,30 +153,62 @@ class Output:
         last = self._reader.feed("", is_last=True) if self._reader else []
         self.finish_reason = self._finish_reason(self.completion)
         if last:
-            yield Batch(last)
+            yield Batch(last, self._held)
 
     def _read(self, update: Update) -> Batch:
-        text, tokens = update.released
-        parts = self._parts(self._without_foreign(text, tokens) if self._foreign else text)
-        self.num_tokens += len(tokens)
-        if self._reader is not None and self._reader.in_thoughts:
-            self.reasoning_tokens += len(tokens)
+        batch = Batch([])
+        for text, tokens in self._divided(update.released):
+            self._add(batch, self._without_foreign(text, tokens) if self._foreign else text, tokens)
         finish = update.finish
         removed = finish.held.text if finish is not None and finish.reason == "stop_string" else ""
-        return Batch(parts, self._without_end(tokens, removed))
+        return Batch(_joined(batch.parts), self._without_end(batch.tokens, removed))
 
-    def _without_end(self, tokens: Sequence[SampledToken], removed: str) -> Sequence[SampledToken]:
+    def _divided(self, piece: Piece) -> Iterator[tuple[str, Sequence[SampledToken]]]:
+        """Yield the text of each token, with it; or the whole, if the text is not that of the tokens one by one.
+
+        A token that ends within a character has the text before it.
+        """
+        content, sizes = piece.text.encode(), [self._size(token.id) for token in piece.tokens]
+        if self._reader is None or sum(sizes) != len(content):
+            yield piece
+            return
+        decoder, end = getincrementaldecoder("utf-8")(), 0
+        for token, size in zip(piece.tokens, sizes, strict=True):
+            yield decoder.decode(content[end : end + size]), [token]
+            end += size
+
+    def _size(self, token: int) -> int:
+        """Return the number of bytes of a token in the text."""
+        shown = len(self._model.special_names.get(token, "").encode()) if self._shows_special else 0
+        return len(self._model.vocabulary.token_bytes(token)) or shown
+
+    def _add(self, batch: Batch, text: str, tokens: Sequence[SampledToken]) -> None:
+        """Add a text to a batch, and its tokens as soon as it is known that a part shows them."""
+        self.num_tokens += len(tokens)
+        if self._reader is None:
+            batch.parts.extend([Text(text)] if text else [])
+            batch.tokens.extend(tokens)
+            return
+        was_thinking = self._reader.in_thoughts
+        parts = self._reader.feed(text) if text else []
+        batch.parts.extend(parts)
+        self._held.extend(tokens)
+        if was_thinking or self._reader.in_thoughts:
+            self.reasoning_tokens += len(tokens)
+            self._held.clear()
+        elif any(isinstance(part, Text) for part in parts):
+            batch.tokens.extend(self._held)
+            self._held.clear()
+        elif text and not (self._reader.is_held and self._reader.in_answer):
+            self._held.clear()
+
+    def _without_end(self, tokens: list[SampledToken], removed: str) -> list[SampledToken]:
         """Remove the tokens that belong to the end of a text only, which a text to stop at has removed."""
         left, count = len(removed.encode()), len(tokens)
         while left and count and (length := len(self._model.vocabulary.token_bytes(tokens[count - 1].id))) <= left:
             left -= length
             count -= 1
         return tokens[:count]
-
-    def _parts(self, text: str) -> list[Part]:
-        if self._reader is None:
-            return [Text(text)] if text else []
-        return self._reader.feed(text) if text else []
 
     def _without_foreign(self, text: str, tokens: Sequence[SampledToken]) -> str:
         """Remove the names of special tokens other than the marks of thoughts."""
@@ -188,6 +223,19 @@ class Output:
             return "length"
         has_whole_calls = self._reader is not None and self._reader.num_calls > 0 and not self._reader.in_call
         return "tool_calls" if has_whole_calls else "stop"
+
+
+def _joined(parts: Sequence[Part]) -> list[Part]:
+    """Join texts of one kind that follow one another, and parts of the arguments of a call."""
+    found: list[Part] = []
+    for part in parts:
+        last = found[-1] if found else None
+        # Those that differ in their text only are parts of one.
+        if isinstance(part, (Text, CallArguments)) and type(last) is type(part) and replace(last, text=part.text) == part:
+            found[-1] = replace(last, text=last.text + part.text)
+        else:
+            found.append(part)
+    return found
 
 
 def _names(model: ServedModel) -> set[str]:

@@ -30,13 +30,21 @@ M = TypeVar("M", bound=BaseModel)
 Handler = Callable[[Request], Awaitable[Response]]
 
 
-def guarded(server: Server, path: str, handler: Handler) -> Handler:
-    """Return a handler of a path that asks for the key, answers errors in OpenAI's form, and counts requests."""
+def guarded(server: Server, path: str, handler: Handler, *, takes_query: bool = False) -> Handler:
+    """Return a handler of a path that asks for the key, answers errors in OpenAI's form, and counts requests.
+
+    Args:
+        server: the server.
+        path: the path, as metrics name it.
+        handler: what answers.
+        takes_query: whether it reads the parameters in the address itself; else there are none.
+    """
 
     async def handle(request: Request) -> Response:
         try:
             check_key(request, server.settings.api_keys)
-            check_query(request)
+            if not takes_query:
+                check_query(request)
             response = await handler(request)
         except Exception as error:
             response = error_response(error)

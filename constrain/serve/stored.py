@@ -19,11 +19,13 @@ class StoredResponse:
     Attributes:
         resource: the response as clients see it.
         messages: the conversation, the response included, without the instructions of its requests.
+        items: what was asked, as clients see it, with all that came before.
         size: number of characters that it counts for.
     """
 
     resource: dict[str, Any]
     messages: Sequence[Message]
+    items: Sequence[Mapping[str, Any]]
     size: int
 
 
@@ -40,13 +42,16 @@ class StoredResponses:
         self._items: dict[str, Mapping[str, Any]] = {}
         self._lock = Lock()
 
-    def put(self, resource: dict[str, Any], messages: Sequence[Message]) -> None:
+    def put(
+        self, resource: dict[str, Any], messages: Sequence[Message], items: Sequence[Mapping[str, Any]] = ()
+    ) -> None:
         """Store a response; no-op if it alone is too large."""
-        size = len(str(resource)) + sum(len(message.model_dump_json(exclude_none=True)) for message in messages)
+        size = sum(len(str(each)) for each in (resource, *items))
+        size += sum(len(message.model_dump_json(exclude_none=True)) for message in messages)
         if size > self.max_characters:
             return
         with self._lock:
-            self._by_id[resource["id"]] = StoredResponse(resource, tuple(messages), size)
+            self._by_id[resource["id"]] = StoredResponse(resource, tuple(messages), tuple(items), size)
             self._items |= _items(resource)
             self._left -= size
             while self._left < 0:

@@ -6,11 +6,13 @@ import threading
 import time
 from collections.abc import Iterator
 
+import chat_models
 import httpx
 import pytest
 import uvicorn
 from seeing_models import save_seeing_model
 from starlette.applications import Starlette
+from starlette.testclient import TestClient
 
 import constrain
 from constrain import LLM
@@ -50,4 +52,12 @@ def url(app: Starlette) -> Iterator[str]:
 @pytest.fixture
 def client(url: str) -> Iterator[httpx.Client]:
     with httpx.Client(base_url=url, headers={"Authorization": "Bearer secret"}, timeout=60) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def thinking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    """The client of a server of a random model that thinks, ``thinker``."""
+    llm = constrain.load(chat_models.CHAT_FAMILIES["qwen3"].save_model(tmp_path_factory.mktemp("thinker")))
+    with TestClient(create_app(Models.of({"thinker": llm}))) as made:
         yield made

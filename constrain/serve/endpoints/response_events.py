@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from time import time
 from typing import Any
 from uuid import uuid4
 
+from constrain.runtime.events import SampledToken
+from constrain.serve.endpoints.common import chat_logprobs
 from constrain.serve.errors import Fields, as_api_error
-from constrain.serve.generation import Output
+from constrain.serve.generation import Batch, Output
 from constrain.serve.http import event
 from constrain.serve.jobs import Job
+from constrain.serve.models import ServedModel
 from constrain.serve.protocol.responses import ResponsesRequest
 from constrain.serve.tools.reader import CallArguments, CallStarted, Part
 
@@ -33,14 +36,24 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
 class ResponseAnswer:
     """Writes the response to a request: all at once, or as a stream of events."""
 
-    def __init__(self, request: ResponsesRequest, job: Job, keep: Callable[[dict[str, Any]], None] | None) -> None:
+    def __init__(
+        self,
+        request: ResponsesRequest,
+        model: ServedModel,
+        job: Job,
+        keep: Callable[[dict[str, Any]], None] | None,
+    ) -> None:
         """
         Args:
             request: the request.
+            model: the model.
             job: its output.
             keep: called with the whole response, to store it; ``None``: it is not stored.
         """
-        self._job, self._keep = job, keep
+        self._model, self._job, self._keep = model, job, keep
+        self._has_logprobs = request.has_logprobs
+        #: Of tokens that the next text of a message shows.
+        self._logprobs: list[dict[str, Any]] = []
         self._resource = _resource(request) | {"store": keep is not None}
         self._items: list[_Item] = []
 
@@ -48,8 +61,7 @@ class ResponseAnswer:
         """Return the response, when the output has ended."""
         [batches] = await self._job.collect()
         for batch in batches:
-            for part in batch.parts:
-                list(self._add(part))
+            list(self._added(batch))
         list(self._end_item(self._status))
         return self._ended(self._job.outputs[0])
 
@@ -65,9 +77,8 @@ class ResponseAnswer:
         yield {"type": "response.in_progress", "response": self._current()}
         try:
             async for _, batch in self._job.stream():
-                for part in batch.parts if batch else ():
-                    for each in self._add(part):
-                        yield each
+                for each in self._added(batch) if batch else ():
+                    yield each
             for each in self._end_item(self._status):
                 yield each
         except Exception as error:
@@ -96,6 +107,13 @@ class ResponseAnswer:
         """The status of the response, and of its last item, when the output has ended."""
         return "incomplete" if self._job.outputs[0].finish_reason == "length" else "completed"
 
+    def _added(self, batch: Batch) -> Iterator[_Event]:
+        """Add a batch; yield the events."""
+        if self._has_logprobs:
+            self._logprobs += (_logprob(self._model, token) for token in batch.tokens)
+        for part in batch.parts:
+            yield from self._add(part)
+
     def _add(self, part: Part) -> Iterator[_Event]:
         """Add a part to the last item, or begin a new item; yield the events."""
         kind = part.kind if not isinstance(part, (CallStarted, CallArguments)) else "call"
@@ -106,7 +124,8 @@ class ResponseAnswer:
             self._items.append(item)
             yield from self._placed(item.begin())
         if not isinstance(part, CallStarted):
-            yield from self._placed(self._items[-1].add(part.text))
+            logprobs, self._logprobs = (self._logprobs, []) if kind == "content" else ([], self._logprobs)
+            yield from self._placed(self._items[-1].add(part.text, logprobs))
 
     def _end_item(self, status: str = "completed") -> Iterator[_Event]:
         if self._items:
@@ -131,7 +150,7 @@ class _Item:
     def begin(self) -> Iterator[_Event]:
         yield {"type": "response.output_item.added", "item": {**self.data}}
 
-    def add(self, text: str) -> Iterator[_Event]:
+    def add(self, text: str, logprobs: Sequence[dict[str, Any]]) -> Iterator[_Event]:
         raise NotImplementedError
 
     def end(self, status: str) -> Iterator[_Event]:
@@ -158,12 +177,15 @@ class _TextItem(_Item):
         self.data["content"] = [self._part]
         yield {"type": "response.content_part.added", **self._place, "part": {**self._part}}
 
-    def add(self, text: str) -> Iterator[_Event]:
+    def add(self, text: str, logprobs: Sequence[dict[str, Any]]) -> Iterator[_Event]:
         self._part["text"] += text
-        yield {"type": f"{self._event}.delta", **self._place, "delta": text, **self._logprobs}
+        if self.kind == "content":
+            self._part["logprobs"] += logprobs
+        yield {"type": f"{self._event}.delta", **self._place, "delta": text, **self._reported(logprobs)}
 
     def end(self, status: str) -> Iterator[_Event]:
-        yield {"type": f"{self._event}.done", **self._place, "text": self._part["text"], **self._logprobs}
+        logprobs = self._reported(self._part.get("logprobs", ()))
+        yield {"type": f"{self._event}.done", **self._place, "text": self._part["text"], **logprobs}
         yield {"type": "response.content_part.done", **self._place, "part": {**self._part}}
         yield from super().end(status)
 
@@ -171,9 +193,9 @@ class _TextItem(_Item):
     def _place(self) -> dict[str, Any]:
         return {"item_id": self.data["id"], "content_index": 0}
 
-    @property
-    def _logprobs(self) -> dict[str, Any]:
-        return {"logprobs": []} if self.kind == "content" else {}
+    def _reported(self, logprobs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Return the log probabilities as events of texts have them: without bytes."""
+        return {"logprobs": [_without_bytes(each) for each in logprobs]} if self.kind == "content" else {}
 
 
 class _CallItem(_Item):
@@ -189,7 +211,7 @@ class _CallItem(_Item):
         self.data = {"type": kind, "id": f"{prefix}_{uuid4().hex}", "call_id": call.id, "name": call.name}
         self.data |= {self._field: "", "status": "in_progress"}
 
-    def add(self, text: str) -> Iterator[_Event]:
+    def add(self, text: str, logprobs: Sequence[dict[str, Any]]) -> Iterator[_Event]:
         self.data[self._field] += text
         yield {"type": f"{self._event}.delta", "item_id": self.data["id"], "delta": text}
 
@@ -197,6 +219,18 @@ class _CallItem(_Item):
         done = {"item_id": self.data["id"], **self._named, self._field: self.data[self._field]}
         yield {"type": f"{self._event}.done", **done}
         yield from super().end(status)
+
+
+def _logprob(model: ServedModel, token: SampledToken) -> dict[str, Any]:
+    """Return the log probability of a token, as messages of responses report it: special tokens have no bytes."""
+    [entry] = chat_logprobs(model, [token])["content"]
+    top = [{**each, "bytes": each["bytes"] or []} for each in entry["top_logprobs"]]
+    return {**entry, "bytes": entry["bytes"] or [], "top_logprobs": top}
+
+
+def _without_bytes(entry: dict[str, Any]) -> dict[str, Any]:
+    top = [{"token": each["token"], "logprob": each["logprob"]} for each in entry["top_logprobs"]]
+    return {"token": entry["token"], "logprob": entry["logprob"], "top_logprobs": top}
 
 
 def _resource(request: ResponsesRequest) -> dict[str, Any]:
@@ -227,7 +261,7 @@ def _resource(request: ResponsesRequest) -> dict[str, Any]:
         "reasoning": {"effort": effort, "summary": None},
         "temperature": 1.0 if request.temperature is None else request.temperature,
         "top_p": 1.0 if request.top_p is None else request.top_p,
-        "top_logprobs": 0,
+        "top_logprobs": request.top_logprobs or 0,
         "presence_penalty": request.presence_penalty,
         "frequency_penalty": request.frequency_penalty,
         "truncation": "disabled",

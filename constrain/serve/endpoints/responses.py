@@ -29,6 +29,7 @@ from constrain.serve.protocol.responses import (
     ItemPart,
     ItemReference,
     ItemText,
+    MessageItem,
     NamedResponseTool,
     ReasoningItem,
     ResponsesRequest,
@@ -58,6 +59,7 @@ def responses_work(request: ResponsesRequest, model: ServedModel, conversation: 
         request.max_output_tokens,
         request.reasoning.effort if request.reasoning else None,
         request.chat_template_kwargs or {},
+        (request.top_logprobs or 0) if request.has_logprobs else None,
     )
     return make_work(model, request, asked)
 
@@ -94,25 +96,30 @@ def _format(request: ResponsesRequest, model: ServedModel) -> OutputFormat | Non
     return format or given
 
 
-def conversation_of(
-    request: ResponsesRequest, earlier: Sequence[Message], images: ImageReader, stored: StoredResponses
-) -> list[Message]:
+def items_of(request: ResponsesRequest, stored: StoredResponses) -> list[Item]:
+    """Return the items of a request, those that are referred to in place of the references.
+
+    Raises:
+        APIError: an item is not stored.
+    """
+    if isinstance(request.input, str):
+        return [MessageItem(role="user", content=request.input)]
+    return [_referred(item, pointer("input", number, "id"), stored) for number, item in enumerate(request.input)]
+
+
+def conversation_of(items: Sequence[Item], earlier: Sequence[Message], images: ImageReader) -> list[Message]:
     """Return the messages that a request answers, without its instructions.
 
     Args:
-        request: the request.
+        items: of the request.
         earlier: messages of the response that it continues.
         images: reads images.
-        stored: has the items that are referred to.
 
     Raises:
-        APIError: a part of a message cannot be read, a call or its output is malformed, or an item is not stored.
+        APIError: a part of a message cannot be read, or a call or its output is malformed.
     """
     if any(message.pictures for message in earlier):
         images.check("/previous_response_id")
-    if isinstance(request.input, str):
-        return [*earlier, Message(role="user", content=request.input)]
-    items = [_referred(item, pointer("input", number, "id"), stored) for number, item in enumerate(request.input)]
     calls = {call.id for message in earlier for call in message.tool_calls or ()}
     for number, item in enumerate(items):
         if isinstance(item, CallItem):

@@ -213,6 +213,19 @@ InputItem = Annotated[
 ITEMS: TypeAdapter[list[Item]] = TypeAdapter(list[Annotated[Item, by("type", *_KINDS, default="message")]])
 
 
+#: What clients ask to be included. All but the first is of what responses here always, or never, have.
+Includable = Literal[
+    "message.output_text.logprobs",
+    "message.input_image.image_url",
+    "reasoning.encrypted_content",
+    "file_search_call.results",
+    "web_search_call.results",
+    "web_search_call.action.sources",
+    "computer_call_output.output.image_url",
+    "code_interpreter_call.outputs",
+]
+
+
 class ResponsesRequest(ConstraintFields, SamplingFields, AccountFields):
     """The body of the request."""
 
@@ -228,10 +241,10 @@ class ResponsesRequest(ConstraintFields, SamplingFields, AccountFields):
     reasoning: Reasoning | None = None
     stream: bool | None = False
     stream_options: dict[Literal["include_obfuscation"], bool] | None = None
-    include: list[Literal["reasoning.encrypted_content"]] | None = None
+    include: list[Includable] | None = None
     truncation: Literal["disabled"] | None = None
     background: Literal[False] | None = None
-    top_logprobs: Literal[0] | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     chat_template_kwargs: JSONObject | None = None
 
     @model_validator(mode="after")
@@ -239,3 +252,14 @@ class ResponsesRequest(ConstraintFields, SamplingFields, AccountFields):
         if self.stream_options is not None and not self.stream:
             refuse("stream_options", "needs stream")
         return self
+
+    @model_validator(mode="after")
+    def _most_likely_tokens_are_of_reported_ones(self) -> Self:
+        if self.top_logprobs and not self.has_logprobs:
+            refuse("top_logprobs", 'needs "message.output_text.logprobs" in include')
+        return self
+
+    @property
+    def has_logprobs(self) -> bool:
+        """Whether the log probabilities of tokens are reported."""
+        return "message.output_text.logprobs" in (self.include or ())

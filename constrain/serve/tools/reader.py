@@ -97,6 +97,16 @@ class AnswerReader:
         return self._state == self._thoughts
 
     @property
+    def in_answer(self) -> bool:
+        """Whether what comes next belongs to an answer that is no call, as far as is known."""
+        return self._state in (self._beginning, self._answer, self._content)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether there is text of which no part is known yet."""
+        return bool(self._buffer)
+
+    @property
     def in_call(self) -> bool:
         """Whether the arguments of the last call have not ended."""
         return self._state in (self._call_arguments, self._tagged_arguments)

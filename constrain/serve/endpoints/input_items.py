@@ -1,0 +1,91 @@
+"""``GET /v1/responses/{id}/input_items``: what a response was asked with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+from uuid import uuid4
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.datastructures import QueryParams
+
+from constrain.serve.errors import APIError
+from constrain.serve.protocol.responses import Includable, Item, MessageItem
+
+_PREFIXES = {
+    "message": "msg",
+    "function_call": "fc",
+    "function_call_output": "fco",
+    "custom_tool_call": "ctc",
+    "custom_tool_call_output": "ctco",
+    "reasoning": "rs",
+}
+
+
+class Paging(BaseModel):
+    """Which items of a list are asked for: parameters of the address."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    after: str | None = None
+    limit: Annotated[int, Field(ge=1, le=100)] = 20
+    order: Literal["asc", "desc"] = "desc"
+    include: list[Includable] = Field([])
+
+    @classmethod
+    def of(cls, query: QueryParams) -> Paging:
+        """Read it from an address.
+
+        Raises:
+            APIError: a parameter is unknown or malformed.
+        """
+        single: dict[str, Any] = {name: value for name, value in query.items() if not name.startswith("include")}
+        included = [value for name, value in query.multi_items() if name in ("include", "include[]")]
+        try:
+            return cls(**single, include=included)  # type: ignore[arg-type]  # which is checked here
+        except ValidationError as error:
+            [first, *_] = error.errors(include_context=False)
+            name = str(first["loc"][0])
+            code = "unknown_parameter" if first["type"] == "extra_forbidden" else "invalid_value"
+            raise APIError(f"{name}: {first['msg']}", param=name, code=code) from error
+
+    def page(self, items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Return the items that are asked for, of all in their order.
+
+        Raises:
+            APIError: there is no item to begin after.
+        """
+        ordered = [*items] if self.order == "asc" else [*reversed(items)]
+        ids = [item["id"] for item in ordered]
+        if self.after is not None and self.after not in ids:
+            raise APIError(f"after: there is no item {self.after!r}", param="after", code="invalid_value")
+        start = 0 if self.after is None else ids.index(self.after) + 1
+        found = ordered[start : start + self.limit]
+        first, last = (found[0]["id"], found[-1]["id"]) if found else (None, None)
+        has_more = start + self.limit < len(ordered)
+        return {"object": "list", "data": found, "first_id": first, "last_id": last, "has_more": has_more}
+
+
+def shown_item(item: Item) -> dict[str, Any]:
+    """Return an item of a request as clients see it: with an id, a status, and the parts of its content."""
+    shown = item.model_dump(exclude_none=True)
+    if isinstance(item, MessageItem):
+        shown["content"] = _content(item)
+    return {"id": f"{_PREFIXES[item.type]}_{uuid4().hex}", "status": "completed", **shown}
+
+
+def _content(item: MessageItem) -> list[dict[str, Any]]:
+    kind = "output_text" if item.role == "assistant" else "input_text"
+    if isinstance(item.content, str):
+        return [_text(kind, {"text": item.content})]
+    parts = [part.model_dump(exclude_none=True) for part in item.content]
+    return [_text(kind, part) if "text" in part else {**_DEFAULTS.get(part["type"], {}), **part} for part in parts]
+
+
+_DEFAULTS: dict[str, dict[str, Any]] = {"input_image": {"detail": "auto"}}
+
+
+def _text(kind: str, part: Mapping[str, Any]) -> dict[str, Any]:
+    if kind == "input_text":
+        return {"type": kind, "text": part["text"]}
+    return {"annotations": [], "logprobs": [], **part, "type": kind}

@@ -1,0 +1,82 @@
+"""Log probabilities of the tokens of a text: each once, in all APIs, and no others."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+from openai.types.responses import Response, ResponseStreamEvent
+from pydantic import TypeAdapter
+
+INCLUDE = {"include": ["message.output_text.logprobs"], "top_logprobs": 2}
+TOOL: dict[str, Any] = {"type": "function", "function": {"name": "f", "parameters": {"enum": [{}]}}}
+
+
+def ask(client: httpx.Client, path: str, **fields: Any) -> httpx.Response:
+    said: dict[str, Any] = {"input": "Hi"} if path == "responses" else {"messages": [{"role": "user", "content": "Hi"}]}
+    answer = client.post(f"/v1/{path}", json={"model": "constrain", "seed": 3, "temperature": 1.5, **said, **fields})
+    assert answer.status_code == 200, answer.text
+    return answer
+
+
+def joined(entries: list[dict[str, Any]]) -> str:
+    return b"".join(bytes(each["bytes"]) for each in entries).decode()
+
+
+@pytest.mark.parametrize("regex", ["[a-z]{20}", "[é\U0001f600]{6}", "(ab<c)+", "<tool_cal>x"])
+def test_messages_have_those_of_their_tokens(client: httpx.Client, regex: str) -> None:
+    body = {"regex": regex, "max_output_tokens": 80, **INCLUDE}
+    found = TypeAdapter(Response).validate_json(ask(client, "responses", **body).text, strict=True)
+    [item] = found.model_dump()["output"]
+    [part] = item["content"]
+    assert joined(part["logprobs"]) == part["text"] and found.top_logprobs == 2
+    assert found.usage and len(part["logprobs"]) == found.usage.output_tokens
+    assert all(len(each["top_logprobs"]) == 2 for each in part["logprobs"])
+    text = ask(client, "responses", **body, stream=True).text
+    events = [json.loads(line[6:]) for line in text.split("\n") if line.startswith("data: ")]
+    for each in events:
+        TypeAdapter(ResponseStreamEvent).validate_json(json.dumps(each), strict=True)
+    deltas = [each for each in events if each["type"] == "response.output_text.delta"]
+    streamed = [entry for each in deltas for entry in each["logprobs"]]
+    [done] = [each for each in events if each["type"] == "response.output_text.done"]
+    assert streamed == done["logprobs"]
+    assert [each["token"] for each in streamed] == [each["token"] for each in part["logprobs"]]
+    assert events[-1]["response"]["output"][0]["content"] == [part]
+
+
+def test_those_of_a_response_are_asked_for(client: httpx.Client) -> None:
+    [item] = ask(client, "responses", regex="ab").json()["output"]
+    assert item["content"][0]["logprobs"] == []
+    refused = client.post("/v1/responses", json={"model": "constrain", "input": "Hi", "top_logprobs": 1})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "/top_logprobs")
+    [item] = ask(client, "responses", regex="ab", include=["web_search_call.action.sources"]).json()["output"]
+    assert item["content"][0]["text"] == "ab"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_calls_are_no_content(client: httpx.Client, stream: bool) -> None:
+    body = {"tools": [TOOL], "tool_choice": "required", "logprobs": True, "max_tokens": 60, "stream": stream}
+    text = ask(client, "chat/completions", **body).text
+    chunks = [json.loads(line[6:]) for line in text.split("\n\n")[:-2]] if stream else [json.loads(text)]
+    assert "tool_calls" in text
+    assert not any(choice["logprobs"]["content"] for each in chunks for choice in each["choices"] if choice["logprobs"])
+
+
+@pytest.mark.parametrize("path", ["chat/completions", "responses"])
+def test_thoughts_are_counted_and_are_no_content(thinking: httpx.Client, path: str) -> None:
+    asked = {"logprobs": True, "max_tokens": 40} if path != "responses" else {**INCLUDE, "max_output_tokens": 40}
+    found = ask(thinking, path, regex="[a-z]{3} [a-z]{3}", model="thinker", **asked).json()
+    usage = found["usage"]
+    if path == "responses":
+        [thoughts, item] = found["output"]
+        entries, text = item["content"][0]["logprobs"], item["content"][0]["text"]
+        total, reasoning = usage["output_tokens"], usage["output_tokens_details"]["reasoning_tokens"]
+        assert thoughts["type"] == "reasoning"
+    else:
+        [choice] = found["choices"]
+        entries, text = choice["logprobs"]["content"], choice["message"]["content"]
+        total, reasoning = usage["completion_tokens"], usage["completion_tokens_details"]["reasoning_tokens"]
+    assert joined(entries) == text
+    assert 0 < reasoning < total and len(entries) <= total - reasoning
