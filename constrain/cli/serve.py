@@ -59,6 +59,14 @@ class _Key(click.types.StringParamType):
     type=_Key(),
     help="Key that clients have to send; several are allowed, but one in the environment.",
 )
+@click.option(
+    "--allow-origin",
+    "allowed_origins",
+    multiple=True,
+    metavar="ORIGIN",
+    help="Origin of pages whose scripts may use the server in a browser, such as https://example.com, or * for all;"
+    " several are allowed.",
+)
 @click.option("--tool-form", help="How the models write calls of functions.  [default: as their chat templates say]")
 @click.option("--max-seq-len", type=click.IntRange(min=1), help="Longest prompt and answer together, in tokens.")
 @click.option("--cache-tokens", type=click.IntRange(min=1), help="Size of the KV cache, in tokens.")
@@ -103,6 +111,7 @@ def serve(
     host: str,
     port: int,
     api_keys: tuple[str, ...],
+    allowed_origins: tuple[str, ...],
     tool_form: str | None,
     max_seq_len: int | None,
     cache_tokens: int | None,
@@ -125,11 +134,16 @@ def serve(
         from constrain.serve import ServerSettings, create_app
     except ImportError as error:
         raise click.ClickException(f"{error}; pip install constrain-lm[serve]") from error
+    limits = ServerSettings(
+        api_keys,
+        max_requests,
+        timeout,
+        max_stored_characters=max_stored_characters,
+        fetch_images=fetch_images,
+        allowed_origins=allowed_origins,
+    )
     models = _models(model_dirs, loras, tool_form, max_seq_len, cache_tokens, images, gpus)
     freeze_heap(click.get_current_context())
-    limits = ServerSettings(
-        api_keys, max_requests, timeout, max_stored_characters=max_stored_characters, fetch_images=fetch_images
-    )
     app = create_app(models, limits)
     with _listening(host, port) as listener:
         click.echo(f"serving {', '.join(models.by_name)} at http://{host}:{listener.getsockname()[1]}/v1", err=True)

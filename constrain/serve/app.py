@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -66,11 +68,20 @@ def create_app(models: Models, settings: ServerSettings | None = None) -> Starle
             Route("/health", endpoints.health, methods=["GET"]),
             Route("/metrics", endpoints.metrics, methods=["GET"]),
         ],
+        middleware=[_cors(settings.allowed_origins)] if settings.allowed_origins else [],
         exception_handlers={404: _not_found, 405: _not_allowed},
     )
     app.router.redirect_slashes = False
     app.state.server = server
     return app
+
+
+def _cors(origins: Sequence[str]) -> Middleware:
+    """Return what has browsers let scripts of pages of some origins read responses."""
+    methods, exposed = ("GET", "POST", "DELETE"), ("Retry-After", "WWW-Authenticate")
+    return Middleware(
+        CORSMiddleware, allow_origins=origins, allow_methods=methods, allow_headers=["*"], expose_headers=exposed
+    )
 
 
 def _route(server: Server, path: str, handlers: Mapping[str, Handler]) -> Route:

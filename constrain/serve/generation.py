@@ -226,12 +226,11 @@ class Output:
 
 
 def _joined(parts: Sequence[Part]) -> list[Part]:
-    """Join texts of one kind that follow one another, and parts of the arguments of a call."""
+    """Join those that follow one another and differ in their text only."""
     found: list[Part] = []
     for part in parts:
         last = found[-1] if found else None
-        # Those that differ in their text only are parts of one.
-        if isinstance(part, (Text, CallArguments)) and type(last) is type(part) and replace(last, text=part.text) == part:
+        if isinstance(part, (Text, CallArguments)) and type(last) is type(part) and replace(part, text=last.text) == last:
             found[-1] = replace(last, text=last.text + part.text)
         else:
             found.append(part)

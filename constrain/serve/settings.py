@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+
+from constrain.errors import ArgumentError
+
+#: A scheme, a host, and maybe a port, as browsers name them.
+_ORIGIN = re.compile(r"\*|[a-z][a-z0-9+.-]*://([^\s/?#A-Z]+|\[[0-9a-f:]+\])(:[0-9]+)?|null")
 
 
 @dataclass(frozen=True)
@@ -20,6 +26,8 @@ class ServerSettings:
         max_image_pixels: most pixels of an image, width times height.
         fetch_images: whether images may be given by ``http:`` and ``https:`` addresses, public ones only; else as
             ``data:`` URLs.
+        allowed_origins: origins of pages, such as ``https://example.com``, whose scripts a browser lets read responses;
+            ``*``: of all.
         max_image_bytes, fetch_timeout: most bytes of an image that is fetched, and most seconds that it takes.
     """
 
@@ -34,3 +42,11 @@ class ServerSettings:
     fetch_images: bool = False
     max_image_bytes: int = 20 << 20
     fetch_timeout: float = 10.0
+    allowed_origins: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for origin in self.allowed_origins:
+            if not _ORIGIN.fullmatch(origin):
+                raise ArgumentError(
+                    f"{origin!r} is no origin; one is *, or like https://example.com or http://localhost:3000"
+                )
