@@ -123,7 +123,7 @@ class _Endpoints:
             request,
             lambda: completion_works(asked, model),
             lambda job: CompletionAnswer(asked, model, job),
-            asked.n,
+            asked.num_generated,
             bool(asked.stream),
             Fields("/prompt", "/max_tokens"),
         )

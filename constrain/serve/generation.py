@@ -229,9 +229,9 @@ def _joined(parts: Sequence[Part]) -> list[Part]:
     """Join those that follow one another and differ in their text only."""
     found: list[Part] = []
     for part in parts:
-        last = found[-1] if found else None
-        if isinstance(part, (Text, CallArguments)) and type(last) is type(part) and replace(part, text=last.text) == last:
-            found[-1] = replace(last, text=last.text + part.text)
+        end = found[-1] if found else None
+        if isinstance(part, (Text, CallArguments)) and type(end) is type(part) and replace(part, text=end.text) == end:
+            found[-1] = replace(end, text=end.text + part.text)
         else:
             found.append(part)
     return found

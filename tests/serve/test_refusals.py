@@ -102,6 +102,9 @@ RESPONSES: list[tuple[dict[str, Any], str]] = [
 OTHERS: list[tuple[str, dict[str, Any], str]] = [
     ("completions", {"prompt": [True]}, "/prompt/0"),
     ("completions", {"prompt": "a", "stream_options": {"include_usage": True}}, "/stream_options"),
+    ("completions", {"prompt": "a", "n": 2, "best_of": 1}, "/best_of"),
+    ("completions", {"prompt": "a", "best_of": 2, "stream": True}, "/best_of"),
+    ("completions", {"prompt": "a", "suffix": "b"}, "/suffix"),
     ("extract", {"document": "a", "schema": True}, "/schema"),
     ("extract", {"document": "a", "schema": {"const": NAN}}, "/schema"),
 ]

@@ -86,3 +86,21 @@ def test_only_the_last_chunk_has_a_usage(client: httpx.Client, path: str, asked:
     assert last["usage"]["completion_tokens"] > 0
     assert all(piece["usage"] is None for piece in pieces)
     assert not any("usage" in piece for piece in chunks(client, path, **asked, guided_choice=["red"]))
+
+
+def test_the_best_outputs_are_those_of_the_most_likely_tokens(client: httpx.Client) -> None:
+    body = {"model": "constrain", "prompt": ["a", "b"], "regex": "[a-z]{2,6}", "temperature": 2, "seed": 4}
+    every = client.post("/v1/completions", json={**body, "n": 6, "logprobs": 0}).json()["choices"]
+    best = client.post("/v1/completions", json={**body, "n": 2, "best_of": 6}).json()
+    assert [choice["index"] for choice in best["choices"]] == [0, 1, 2, 3]
+    assert all(choice["logprobs"] is None for choice in best["choices"])
+
+    def mean(choice: dict[str, Any]) -> float:
+        logprobs = choice["logprobs"]["token_logprobs"]
+        return float(sum(logprobs) / len(logprobs))
+
+    groups = (sorted(group, key=mean, reverse=True)[:2] for group in (every[:6], every[6:]))
+    assert [choice["text"] for choice in best["choices"]] == [choice["text"] for group in groups for choice in group]
+    assert best["usage"]["completion_tokens"] == sum(len(choice["logprobs"]["tokens"]) for choice in every)
+    echoed = client.post("/v1/completions", json={**body, "n": 1, "best_of": 2, "echo": True}).json()["choices"]
+    assert [choice["text"][0] for choice in echoed] == ["a", "b"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from time import time
 from typing import Any
 from uuid import uuid4
@@ -36,7 +36,9 @@ def completion_works(request: CompletionRequest, model: ServedModel) -> list[Wor
         raise APIError(message, param="/logprobs", code="unsupported_combination")
     format = read_format(request, model.vocabulary)
     shows_special = format is not None and isinstance(format.grammar, str)
-    options = make_options(request, model, request.max_tokens, logprobs=request.logprobs, special_tokens=shows_special)
+    # The best outputs are those of which tokens are the most likely.
+    logprobs = 0 if request.logprobs is None and request.num_generated > request.n else request.logprobs
+    options = make_options(request, model, request.max_tokens, logprobs=logprobs, special_tokens=shows_special)
     return [Work(model, _encoded(each, model), format, options, content=format) for each in _prompts(request)]
 
 
@@ -76,11 +78,21 @@ class CompletionAnswer:
     async def whole(self) -> dict[str, Any]:
         """Return the response, when all outputs have ended."""
         found = await self._job.collect()
+        outputs = self._job.outputs
         choices = [
-            self._choice(number, self._echo(number) + _text(batches), _tokens(batches), output.finish_reason)
-            for number, (output, batches) in enumerate(zip(self._job.outputs, found, strict=True))
+            self._choice(number, self._echo(number) + _text(batches), _tokens(batches), outputs[number].finish_reason)
+            for number, batches in self._best(found)
         ]
-        return {**self._head, "choices": choices, "usage": self._usage()}
+        numbered = [{**choice, "index": index} for index, choice in enumerate(choices)]
+        return {**self._head, "choices": numbered, "usage": self._usage()}
+
+    def _best(self, found: Sequence[Sequence[Batch]]) -> Iterator[tuple[int, Sequence[Batch]]]:
+        """Yield the outputs that are returned, with their numbers: for each prompt the best ones, best first."""
+        count, size = self._request.n, self._request.num_generated
+        for start in range(0, len(found), size):
+            group = [*enumerate(found[start : start + size], start)]
+            best = sorted(group, key=lambda each: _mean_logprob(each[1]), reverse=True) if count < size else group
+            yield from best[:count]
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """Yield the response as events."""
@@ -115,7 +127,7 @@ class CompletionAnswer:
     def _echo(self, number: int) -> str:
         if not self._request.echo:
             return ""
-        prompt = _prompts(self._request)[number // self._request.n]
+        prompt = _prompts(self._request)[number // self._request.num_generated]
         if isinstance(prompt, str):
             return prompt
         return str(self._model.tokenizer.decode(torch.tensor(prompt), decode_special_tokens=True))
@@ -145,7 +157,7 @@ class CompletionAnswer:
         """Return where the next token of an output begins in its text, in characters."""
         start = self._ends.get(number, 0)
         content = self._model.vocabulary.token_bytes(token)
-        if not content and self._job.works[number // self._request.n].options.special_tokens:
+        if not content and self._job.works[number // self._request.num_generated].options.special_tokens:
             content = self._model.token_text(token).encode()
         # A token may begin within the character that the last one has begun.
         self._ends[number] = start + sum(not _continues(byte) for byte in content)
@@ -153,7 +165,7 @@ class CompletionAnswer:
 
     def _usage(self) -> dict[str, Any]:
         """Return the numbers of tokens of all prompts and outputs together."""
-        n, outputs = self._request.n, self._job.outputs
+        n, outputs = self._request.num_generated, self._job.outputs
         groups = [usage(outputs[start : start + n]) for start in range(0, len(outputs), n)]
         return {name: sum(group[name] for group in groups) for name in groups[0] if name.endswith("_tokens")}
 
@@ -169,3 +181,8 @@ def _text(batches: Sequence[Batch]) -> str:
 
 def _tokens(batches: Sequence[Batch]) -> list[SampledToken]:
     return [token for batch in batches for token in batch.tokens]
+
+
+def _mean_logprob(batches: Sequence[Batch]) -> float:
+    tokens = _tokens(batches)
+    return sum(token.logprob or 0.0 for token in tokens) / max(1, len(tokens))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, model_validator
+from typing_extensions import Self
 
-from constrain.serve.protocol.fields import AccountFields, ConstraintFields, SamplingFields, StreamFields
+from constrain.serve.protocol.fields import AccountFields, ConstraintFields, SamplingFields, StreamFields, refuse
 
 
 class CompletionRequest(ConstraintFields, SamplingFields, StreamFields, AccountFields):
@@ -18,3 +19,24 @@ class CompletionRequest(ConstraintFields, SamplingFields, StreamFields, AccountF
     n: Annotated[int, Field(ge=1, le=128)] = 1
     echo: bool | None = False
     logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    best_of: Annotated[int, Field(ge=1, le=128)] | None = None
+    suffix: str = ""
+
+    @model_validator(mode="after")
+    def _best_ones_are_of_so_many(self) -> Self:
+        if self.best_of is not None and self.best_of < self.n:
+            refuse("best_of", f"must be n, {self.n}, at the least")
+        if self.best_of is not None and self.best_of > self.n and self.stream:
+            refuse("best_of", "must be n in a stream, as the best outputs are known at the end only")
+        return self
+
+    @model_validator(mode="after")
+    def _has_no_suffix(self) -> Self:
+        if self.suffix:
+            refuse("suffix", "models write no text before another here; write the marks that yours knows in the prompt")
+        return self
+
+    @property
+    def num_generated(self) -> int:
+        """Number of outputs of each prompt, of which the ``n`` best are returned."""
+        return self.best_of or self.n
