@@ -146,7 +146,10 @@ def as_api_error(error: Exception, fields: Fields = Fields()) -> APIError:
     if isinstance(error, GenerationError):
         return APIError(f"{fields.prompt}: {error}", param=fields.prompt, code="context_length_exceeded")
     if isinstance(error, ExtractionError):
-        return APIError(str(error), status=422, code="extraction_failed")
+        # Before anything was written, the document is what cannot be read.
+        at = fields.prompt if error.finish_reason is None else None
+        told = f"{at}: {error}" if at else str(error)
+        return APIError(told, status=422, param=at, code="extraction_failed")
     if isinstance(error, (ArgumentError, DocumentError, GrammarError)):
         return APIError(str(error), code="invalid_value")
     _log.error("a request failed", exc_info=error)

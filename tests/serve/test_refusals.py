@@ -106,6 +106,16 @@ OTHERS: list[tuple[str, dict[str, Any], str]] = [
     ("completions", {"prompt": "a", "best_of": 2, "stream": True}, "/best_of"),
     ("completions", {"prompt": "a", "suffix": "b"}, "/suffix"),
     ("extract", {"document": "a", "schema": True}, "/schema"),
+    ("extract", {"document": "a", "schema": {}, "thinking": 5}, "/thinking"),
+    (
+        "extract",
+        {
+            "document": "a",
+            "schema": {"type": "string"},
+            "examples": [{"document": "b", "record": "c"}, {"document": "b", "record": 5}],
+        },
+        "/examples/1",
+    ),
     ("extract", {"document": "a", "schema": {"const": NAN}}, "/schema"),
 ]
 CASES = [
@@ -124,6 +134,12 @@ def test_a_request_is_refused_with_a_pointer(client: httpx.Client, path: str, bo
     error = answer.json()["error"]
     assert error["param"] == param, error
     assert error["message"].startswith(f"{param}: ")
+
+
+def test_a_document_that_cannot_be_read_is_named(client: httpx.Client) -> None:
+    for document in ({"document": " "}, {"document": "a", "instructions": "b " * 9000}):
+        answer = client.post("/v1/extract", json={"model": "constrain", "schema": {}, **document})
+        assert (answer.status_code, answer.json()["error"]["param"]) == (422, "/document")
 
 
 @pytest.mark.parametrize("content", [b"{", b"", b"\xff", b"5"])

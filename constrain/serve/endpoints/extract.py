@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from constrain.documents import Document
-from constrain.errors import GenerationTimeout, GrammarError
+from constrain.errors import ArgumentError, GenerationTimeout, GrammarError
 from constrain.extract import Extraction, Target
+from constrain.extract.examples import checked_examples
 from constrain.serve.deadline import Deadline, on_thread
 from constrain.serve.errors import APIError, Fields, as_api_error, in_grammar
 from constrain.serve.images import ImageReader
@@ -59,9 +60,9 @@ async def extract(request: ExtractRequest, model: ServedModel, server: Server) -
 
 async def _extraction(request: ExtractRequest, model: ServedModel, server: Server) -> Extraction[Any]:
     _check_lengths(request, model, server.settings.max_document_bytes)
-    document = await on_thread(lambda: _document(request, ImageReader(model, server.settings)))
+    target, document = await on_thread(lambda: _target_and_document(request, model, server))
     return await model.llm.aextract(
-        Target.of(request.schema_),
+        target,
         document,
         instructions=request.instructions,
         examples=[(each.document, each.record) for each in request.examples],
@@ -80,6 +81,23 @@ def _check_lengths(request: ExtractRequest, model: ServedModel, most: int) -> No
         raise APIError(message, param="/document", code="document_too_long")
     before = [request.instructions, *(each.document for each in request.examples)]
     model.check_length(sum(len(text.encode()) for text in before))
+
+
+def _target_and_document(
+    request: ExtractRequest, model: ServedModel, server: Server
+) -> tuple[Target[dict[str, Any]], Document]:
+    """Read the request; errors as for :func:`extract`."""
+    if request.thinking and model.llm.extractor.form.thinking is None:
+        message = f"/thinking: the model {model.name!r} does not think"
+        raise APIError(message, param="/thinking", code="invalid_value")
+    target, document = Target.of(request.schema_), _document(request, ImageReader(model, server.settings))
+    for number, each in enumerate(request.examples):
+        try:
+            checked_examples(target, [(each.document, each.record)])
+        except ArgumentError as error:
+            at, reason = f"/examples/{number}", str(error).removeprefix("examples[0]: ")
+            raise APIError(f"{at}: {reason}", param=at, code="invalid_value") from error
+    return target, document
 
 
 def _document(request: ExtractRequest, images: ImageReader) -> Document:
