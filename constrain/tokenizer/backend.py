@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from tokenizers import AddedToken, Tokenizer
 
@@ -65,7 +66,9 @@ class ExLlamaV2TokenizerHF:
     def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """Ids of ``text``, without special tokens added, and the characters from and up to which each stands."""
         encoding = self.hf_tokenizer.encode_batch([text], add_special_tokens=False)[0]
-        return encoding.ids, encoding.offsets
+        # The list of all offsets would be made in one go, with Python's lock.
+        offsets: list[Any] = [encoding.token_to_chars(number) for number in range(len(encoding))]
+        return encoding.ids, offsets
 
     def decode(self, ids: list[int]) -> str:
         """Text of ``ids``, special tokens skipped."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -163,7 +164,9 @@ class ExLlamaV2Tokenizer(TokenizerVocabulary):
         import torch
 
         bos = [self.bos_token_id] if add_bos and self.bos_token_id is not None else []
-        return torch.tensor([[*bos, *self.prompt_ids(prompt)]], dtype=torch.long)
+        ids = array("q", [*bos, *self.prompt_ids(prompt)])
+        # Of a list, torch would read the ids one by one with Python's lock.
+        return torch.frombuffer(ids, dtype=torch.long)[None] if ids else torch.empty((1, 0), dtype=torch.long)
 
     def prompt_ids(self, prompt: str) -> list[int]:
         """Return the ids of :meth:`encode_prompt` as a list, without a beginning-of-sequence token.
