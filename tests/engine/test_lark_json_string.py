@@ -73,6 +73,7 @@ def test_texts_of_a_grammar(byte_vocab: Vocabulary) -> None:
         ("start: A\nA: /a(?<=a)b/", "line 2, column 1: terminal 'A' cannot be used: lookbehind cannot be enforced"),
         (re.compile(r"a\bb"), r"\\b or \\B within a text cannot be enforced"),
         (re.compile(r"(^a)+"), r"within a text cannot be enforced"),
+        (re.compile("(?:a|" * 400 + "b" + ")c" * 400), "nested too deeply"),
         (re.compile(r"(a)\1"), "a backreference cannot be enforced"),
     ],
 )

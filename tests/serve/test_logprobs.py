@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import httpx
 import pytest
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
+
+from constrain import LLM
+from constrain.runtime.events import SampledToken
+from constrain.serve import Models
+from constrain.serve.endpoints.common import chat_logprobs
 
 INCLUDE = {"include": ["message.output_text.logprobs"], "top_logprobs": 2}
 TOOL: dict[str, Any] = {"type": "function", "function": {"name": "f", "parameters": {"enum": [{}]}}}
@@ -53,6 +59,13 @@ def test_those_of_a_response_are_asked_for(client: httpx.Client) -> None:
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "/top_logprobs")
     [item] = ask(client, "responses", regex="ab", include=["web_search_call.action.sources"]).json()["output"]
     assert item["content"][0]["text"] == "ab"
+
+
+def test_the_logarithm_of_zero_is_a_number(llm: LLM) -> None:
+    [model] = Models.of({"constrain": llm}).by_name.values()
+    impossible = SampledToken(5, 1.0, logprob=-math.inf, top_logprobs=[(6, -math.inf)])
+    [entry] = chat_logprobs(model, [impossible])["content"]
+    assert [entry["logprob"], entry["top_logprobs"][0]["logprob"]] == [-9999.0] * 2
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -72,8 +72,12 @@ def escaped_pattern(pattern: str, flags: int = 0, *, is_whole: bool = False) -> 
         re.error: it is malformed.
         GrammarError: it has something that cannot be enforced in a string.
     """
-    tree = parser.parse(pattern, flags)
-    return _grouped(_sequence(tree, tree.state.flags, not is_whole, not is_whole), tree.state.flags, 0)
+    try:
+        tree = parser.parse(pattern, flags)
+        written = _sequence(tree, tree.state.flags, not is_whole, not is_whole)
+    except RecursionError as error:
+        raise GrammarError("the regular expression is nested too deeply") from error
+    return _grouped(written, tree.state.flags, 0)
 
 
 def _grouped(expression: str, added: int, removed: int) -> str:

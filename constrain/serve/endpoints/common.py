@@ -11,6 +11,9 @@ from constrain.serve.models import ServedModel
 
 DONE = b"data: [DONE]\n\n"
 
+#: What stands for the logarithm of 0, which JSON does not have, as OpenAI has it.
+_LEAST = -9999.0
+
 
 def usage(outputs: Sequence[Output]) -> dict[str, Any]:
     """Return the numbers of tokens of outputs for one prompt."""
@@ -26,10 +29,15 @@ def usage(outputs: Sequence[Output]) -> dict[str, Any]:
     }
 
 
+def finite(logprob: float | None) -> float:
+    """Return a log probability as a number that JSON has."""
+    return max(logprob or 0.0, _LEAST)
+
+
 def token_entry(model: ServedModel, token: int, logprob: float) -> dict[str, Any]:
     """Return a token with its log probability, as chats report it."""
     content = None if token in model.special_names else [*model.vocabulary.token_bytes(token)]
-    return {"token": model.token_text(token), "logprob": logprob, "bytes": content}
+    return {"token": model.token_text(token), "logprob": finite(logprob), "bytes": content}
 
 
 def chat_logprobs(model: ServedModel, tokens: Sequence[SampledToken]) -> dict[str, Any]:

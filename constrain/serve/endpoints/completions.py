@@ -12,7 +12,7 @@ import torch
 from constrain.completion import encode
 from constrain.runtime.events import SampledToken
 from constrain.serve.constraints import read_format
-from constrain.serve.endpoints.common import DONE, usage
+from constrain.serve.endpoints.common import DONE, finite, usage
 from constrain.serve.errors import APIError
 from constrain.serve.generation import Batch, Work
 from constrain.serve.http import event
@@ -136,9 +136,9 @@ class CompletionAnswer:
         name = self._token_name
         return {
             "tokens": [name(token.id) for token in tokens],
-            "token_logprobs": [token.logprob for token in tokens],
+            "token_logprobs": [finite(token.logprob) for token in tokens],
             "top_logprobs": [
-                {name(idx): logprob for idx, logprob in (*token.top_logprobs, (token.id, token.logprob))}
+                {name(idx): finite(each) for idx, each in (*token.top_logprobs, (token.id, token.logprob))}
                 for token in tokens
             ],
             "text_offset": [self._offset(number, token.id) for token in tokens],
@@ -185,4 +185,4 @@ def _tokens(batches: Sequence[Batch]) -> list[SampledToken]:
 
 def _mean_logprob(batches: Sequence[Batch]) -> float:
     tokens = _tokens(batches)
-    return sum(token.logprob or 0.0 for token in tokens) / max(1, len(tokens))
+    return sum(finite(token.logprob) for token in tokens) / max(1, len(tokens))
