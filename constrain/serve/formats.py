@@ -25,6 +25,9 @@ from constrain.engine.special import pieces
 from constrain.errors import GrammarError, LarkError
 from constrain.serve.errors import APIError, in_grammar
 
+#: What the engine says of a grammar without texts.
+_EMPTY = re.compile(r"grammar '(\w+)' matches no text")
+
 #: A JSON Schema, a regular expression for whole texts, or the text of a Lark grammar.
 Grammar: TypeAlias = "dict[str, Any] | bool | re.Pattern[str] | str"
 
@@ -79,6 +82,8 @@ class OutputFormat:
         cause = error.__cause__ if isinstance(error.__cause__, GrammarError) else error
         if named and named[1] in self.pointers:
             return in_grammar(cause, self.pointers[named[1]])
+        if (empty := _EMPTY.fullmatch(error.reason)) and empty[1] in self.pointers:
+            return in_grammar(LarkError("no text satisfies the grammar"), self.pointers[empty[1]])
         if error.grammar is not None and error.grammar in self.pointers:
             return in_grammar(LarkError(error.reason, error.line, error.column), self.pointers[error.grammar])
         return in_grammar(error, self.pointer)

@@ -24,7 +24,7 @@ STRING: /"(?:[^"\\]|\\.)*"/ | /'[^']+'/
 PATTERNS = [
     r'[^a"]+', r".*", r"(?s).*", r'"\\?"', r"(?!\\)[\s\S]{1,3}", r"(?i)[a-z\n]+\\N", r"^(?P<a>[\x00-\x1f]|\\n)+$",
     r"(?i:n\n)?[\W]*", r"\A(?:\\|n)*?\Z|^(?:x|^n)$", r"[\\-a]{2,}", r"(?:a(?=\n)|\n(?=\")|\"(?!\"))*n?",
-    r"[^\n](?a:\w)?\S+",
+    r"[^\n](?a:\w)?\S+", r'[^"]+(?<!\\)"(?<=")', r".+(?<!é)(?<= )n",
 ]  # fmt: skip
 ALPHABET = 'anN "\\\n\r\t\x00\x1f\x7fé\U0001f600'
 
@@ -49,6 +49,16 @@ def test_texts_of_patterns(pattern: str, byte_vocab: Vocabulary) -> None:
             assert plain.accepts(content) and json.dumps(content, ensure_ascii=False) == written
 
 
+def test_texts_with_quoted_texts(byte_vocab: Vocabulary) -> None:
+    text = '%import common.ESCAPED_STRING\nstart: ESCAPED_STRING ("," ESCAPED_STRING)*'
+    plain, grammar = compile_lark(text, byte_vocab), quoted(text, byte_vocab)
+    rng, pieces = random.Random(1), ['"', "\\", ",", "a", "\t", "n"]
+    for _ in range(2000):
+        content = "".join(rng.choice(pieces) for _ in range(rng.randint(1, 9)))
+        content = f'"{content}"' if rng.random() < 0.8 else content
+        assert grammar.accepts(json.dumps(content)) == plain.accepts(content), content
+
+
 def test_texts_of_a_grammar(byte_vocab: Vocabulary) -> None:
     plain, grammar = compile_lark(SQL, byte_vocab), quoted(SQL, byte_vocab)
     rng, pieces = (
@@ -70,7 +80,9 @@ def test_texts_of_a_grammar(byte_vocab: Vocabulary) -> None:
         ('start: "a"\n | %json {}', "line 2, column 4: %json cannot be a part of the text of a JSON string"),
         ('start: "a" <|x|>', "line 1, column 12: <|x|> cannot be a part of the text of a JSON string"),
         ('start: "a" @y', "@y cannot be a part of the text of a JSON string"),
-        ("start: A\nA: /a(?<=a)b/", "line 2, column 1: terminal 'A' cannot be used: lookbehind cannot be enforced"),
+        ("start: A\nA: /a(?<=a)b/", "line 2, column 1: terminal 'A' cannot be used: lookbehind for more"),
+        ("start: A\nA: /\\n(?<=\\n)b/", "lookbehind for more than one character, or for one that is escaped"),
+        ("start: A\nA: /ab(?<!ab)c/", "lookbehind for more than one character"),
         (re.compile(r"a\bb"), r"\\b or \\B within a text cannot be enforced"),
         (re.compile(r"(^a)+"), r"within a text cannot be enforced"),
         (re.compile("(?:a|" * 400 + "b" + ")c" * 400), "nested too deeply"),

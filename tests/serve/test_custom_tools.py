@@ -227,6 +227,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("responses", {"tools": [{"type": "web_search"}]}, "/tools/0/type"),
     ("responses", {"tools": [{**FLAT_TOOL, "format": {"type": "yaml"}}]}, "/tools/0/format/type"),
     ("responses", {"tools": [flat_tool("lark", "start: A")]}, "/tools/0/format/definition"),
+    ("responses", {"tools": [flat_tool("lark", "start: start")]}, "/tools/0/format/definition"),
+    ("responses", {"tools": [flat_tool("regex", r"[\ud800]")]}, "/tools/0/format/definition"),
     ("responses", {"tools": [FLAT_TOOL], "tool_choice": {"type": "custom", "name": "walk"}}, "/tool_choice"),
 ]  # fmt: skip
 

@@ -27,6 +27,9 @@ _ESCAPED = r'["\\\x00-\x1f]'
 #: ... and as they are.
 _ESCAPED_CHARACTERS = ['"', "\\", *map(chr, range(0x20))]
 
+#: Characters that other spellings end with, so that what stands before a place does not show whether it is one of them.
+_AMBIGUOUS = [*"bfnrt0123456789abcdef", *map(chr, range(0x20))]
+
 _FLAGS = {"a": re.ASCII, "i": re.IGNORECASE, "m": re.MULTILINE, "s": re.DOTALL}
 _CATEGORIES = {
     sre.CATEGORY_DIGIT: r"\d",
@@ -47,9 +50,9 @@ class InJsonString:
     """The texts of a grammar as a JSON string has them between its quotes, with no more escapes than JSON requires.
 
     Attributes:
-        grammar: the text of a Lark grammar, or a regular expression for whole texts. Lookbehind, word boundaries, and
-            ``^`` and ``$`` within a text cannot be enforced there, nor can ``%json``, special tokens and other grammars
-            be a part of it.
+        grammar: the text of a Lark grammar, or a regular expression for whole texts. Word boundaries, ``^`` and ``$``
+            within a text, and most lookbehind (but not ``(?<!\\\\)``) cannot be enforced there, nor can ``%json``,
+            special tokens and other grammars be a part of it.
     """
 
     grammar: str | re.Pattern[str]
@@ -114,9 +117,20 @@ def _item(op: Any, argument: Any, flags: int, before: bool, after: bool) -> str:
         return "(?!)"
     if op in (sre.ASSERT, sre.ASSERT_NOT) and argument[0] > 0:
         return f"(?{'=' if op is sre.ASSERT else '!'}{_sequence(argument[1], flags, True, True)})"
+    if op in (sre.ASSERT, sre.ASSERT_NOT) and _is_told_apart(argument[1], flags):
+        [(kind, character)] = argument[1]
+        return f"(?<{'=' if op is sre.ASSERT else '!'}{_character(kind, character, flags)})"
     if op is sre.AT and not _is_inside(argument, before, after):
         return ""
     raise GrammarError(f"{_described(op)} cannot be enforced in the text of a JSON string")
+
+
+def _is_told_apart(before: Any, flags: int) -> bool:
+    """Return whether what a lookbehind looks for is one character that only its own spelling ends with."""
+    if len(before) != 1 or before[0][0] is not sre.LITERAL:
+        return False
+    matches = re.compile(re.escape(chr(before[0][1])), flags & re.IGNORECASE).fullmatch
+    return not any(map(matches, _AMBIGUOUS))
 
 
 def _is_inside(position: Any, before: bool, after: bool) -> bool:
@@ -129,7 +143,9 @@ def _is_inside(position: Any, before: bool, after: bool) -> bool:
 def _described(op: Any) -> str:
     if op is sre.AT:
         return r"^, $, \b or \B within a text"
-    return "lookbehind" if op in (sre.ASSERT, sre.ASSERT_NOT) else "a backreference"
+    if op in (sre.ASSERT, sre.ASSERT_NOT):
+        return "lookbehind for more than one character, or for one that is escaped or ends an escape,"
+    return "a backreference"
 
 
 def _character(op: Any, argument: Any, flags: int) -> str:
@@ -148,7 +164,7 @@ def _class(op: Any, argument: Any) -> str:
     if op is sre.ANY:
         return "."
     if op is sre.LITERAL:
-        return re.escape(chr(argument))
+        return re.escape(chr(argument)) if argument < 0x80 else _in_class(argument)
     if op is sre.NOT_LITERAL:
         return f"[^{_in_class(argument)}]"
     return f"[{''.join(_class_item(*each) for each in argument)}]"
