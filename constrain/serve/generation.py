@@ -168,19 +168,19 @@ class Output:
 
         A token that ends within a character has the text before it.
         """
-        content, sizes = piece.text.encode(), [self._size(token.id) for token in piece.tokens]
-        if self._reader is None or sum(sizes) != len(content):
+        decoder = getincrementaldecoder("utf-8")("replace")
+        texts = [decoder.decode(self._content(token.id)) for token in piece.tokens]
+        rest = decoder.decode(b"", True)
+        if self._reader is None or "".join(texts) + rest != piece.text:
             yield piece
             return
-        decoder, end = getincrementaldecoder("utf-8")(), 0
-        for token, size in zip(piece.tokens, sizes, strict=True):
-            yield decoder.decode(content[end : end + size]), [token]
-            end += size
+        yield from zip(texts, ([token] for token in piece.tokens), strict=True)
+        yield rest, ()
 
-    def _size(self, token: int) -> int:
-        """Return the number of bytes of a token in the text."""
-        shown = len(self._model.special_names.get(token, "").encode()) if self._shows_special else 0
-        return len(self._model.vocabulary.token_bytes(token)) or shown
+    def _content(self, token: int) -> bytes:
+        """Return what a token adds to the text."""
+        shown = self._model.special_names.get(token, "") if self._shows_special else ""
+        return self._model.vocabulary.token_bytes(token) or shown.encode()
 
     def _add(self, batch: Batch, text: str, tokens: Sequence[SampledToken]) -> None:
         """Add a text to a batch, and its tokens as soon as it is known that a part shows them."""

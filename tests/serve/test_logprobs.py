@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
+from collections.abc import AsyncIterator
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
+import torch
+from call_forms import text_of
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
 from constrain import LLM
-from constrain.runtime.events import SampledToken
+from constrain.completion import Options
+from constrain.runtime.events import Piece, SampledToken, Update
 from constrain.serve import Models
 from constrain.serve.endpoints.common import chat_logprobs
+from constrain.serve.generation import Batch, Output, Work
+from constrain.serve.tools import FORMS, Function, ToolChoice
+from constrain.serve.tools.reader import AnswerReader
 
 INCLUDE = {"include": ["message.output_text.logprobs"], "top_logprobs": 2}
 TOOL: dict[str, Any] = {"type": "function", "function": {"name": "f", "parameters": {"enum": [{}]}}}
@@ -93,3 +103,35 @@ def test_thoughts_are_counted_and_are_no_content(thinking: httpx.Client, path: s
         total, reasoning = usage["completion_tokens"], usage["completion_tokens_details"]["reasoning_tokens"]
     assert joined(entries) == text
     assert 0 < reasoning < total and len(entries) <= total - reasoning
+
+
+class Ended:
+    """The submission of an output whose updates have all come together."""
+
+    def __init__(self, text: str, tokens: list[SampledToken]) -> None:
+        self.handle, self._updates = self, [Update(Piece(text, tokens))]
+
+    async def batches(self, rest: Any) -> AsyncIterator[list[Update]]:
+        yield self._updates
+
+    def read(self) -> Any:
+        return SimpleNamespace(finish_reason="stop")
+
+
+def test_tokens_that_come_together_are_told_apart(llm: LLM) -> None:
+    [model] = Models.of({"constrain": llm}).by_name.values()
+    by_content = {model.vocabulary.token_bytes(idx): idx for idx in range(model.vocabulary.size)}
+    written = "<think>é</think>".encode().replace(b"\xa9", b"") + "aé<b".encode()  # thoughts end within a character
+    tokens = [SampledToken(by_content[bytes([byte])], 1.0, logprob=-1.0) for byte in written]
+    reader = partial(AnswerReader, FORMS["hermes"], ToolChoice((Function("f", {}, ""),)), ("<think>", "</think>"))
+    work = Work(model, torch.empty(1, 0, dtype=torch.long), None, Options(max_new_tokens=9), make_reader=reader)
+    output = Output(work, Ended(written.decode(errors="replace"), tokens))  # type: ignore[arg-type]
+
+    async def batches() -> list[Batch]:
+        return [batch async for batch in output.batches(lambda: 0.0)]
+
+    found = asyncio.run(batches())
+    parts = [part for batch in found for part in batch.parts]
+    assert [text_of(parts, "reasoning"), text_of(parts)] == ["\ufffd", "aé<b"]
+    assert [token for batch in found for token in batch.tokens] == tokens[-5:]
+    assert (output.reasoning_tokens, output.num_tokens) == (len(tokens) - 5 - len("<think"), len(tokens))
