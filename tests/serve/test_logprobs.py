@@ -106,13 +106,13 @@ def test_thoughts_are_counted_and_are_no_content(thinking: httpx.Client, path: s
 
 
 class Ended:
-    """The submission of an output whose updates have all come together."""
+    """The submission of an output whose tokens have all come together."""
 
     def __init__(self, text: str, tokens: list[SampledToken]) -> None:
-        self.handle, self._updates = self, [Update(Piece(text, tokens))]
+        self.handle, self._update = self, Update(Piece(text, tokens))
 
-    async def batches(self, rest: Any) -> AsyncIterator[list[Update]]:
-        yield self._updates
+    async def aupdates(self, rest: Any) -> AsyncIterator[Update]:
+        yield self._update
 
     def read(self) -> Any:
         return SimpleNamespace(finish_reason="stop")
