@@ -83,7 +83,7 @@ def test_names_that_are_none(name: str) -> None:
 
 
 def factory(
-    model: Any, tokenizer: Any, word: str, count: int = 0, several: str | list[str] = "", union: str | None = None
+    model: Any, tokenizer: Any, word: str = "", count: int = 0, several: str | list[str] = "", union: str | None = None
 ) -> None: ...
 
 
@@ -110,7 +110,7 @@ def test_a_filter_of_generate(tiny_dir: Path) -> None:
     result = run(*args, "--filter", "regex:pattern=[0-9]{4}")
     assert re.fullmatch("[0-9]{4}", result.stdout.strip()), result.output
     assert "no filter is called 'nonsense'" in run(*args, "--filter", "nonsense").stderr
-    assert "is not of the form name:argument=value" in run(*args, "--filter", "regex:[0-9]").stderr
+    assert "is not of the form regex:pattern=VALUE" in run(*args, "--filter", "regex:[0-9]").stderr
     assert "filter 'regex' takes" in run(*args, "--filter", "regex:colour=red").stderr
 
 
