@@ -57,7 +57,7 @@ class CustomText:
 
 
 def schema_of(given: Definition | None) -> dict[str, Any]:
-    """Return the JSON Schema of the arguments of a function in place of a custom tool, as the model is told it."""
+    """Return the JSON Schema of the arguments of the function that represents a custom tool in the prompt."""
     text = {"type": "string"}
     if given is not None:
         notation = "this Lark grammar" if given.syntax == "lark" else "this regular expression"
