@@ -95,15 +95,9 @@ void BudgetedMasks::measure_bytes() {
 }
 
 const Configuration& BudgetedMasks::after(const Configuration& from, std::string_view bytes) {
-  const Configuration* at = &from;
-  for (const char byte : bytes) {
-    // Texts that are followed continue with more than their completions.
-    start_work(false);
-    tops_.clear();
-    for (const StackTop& top : at->tops()) stepper_.step(top, static_cast<uint8_t>(byte), tops_);
-    at = walk_.store().make(tops_);
-  }
-  return *at;
+  // Texts that are followed continue with more than their completions.
+  start_work(false);
+  return *stepper_.advance(from, bytes);
 }
 
 uint64_t BudgetedMasks::tokens(const Configuration& from) {

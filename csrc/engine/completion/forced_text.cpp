@@ -22,7 +22,7 @@ void keep_common(std::vector<TokenId>& tokens, const std::vector<TokenId>& other
 
 ForcedText::ForcedText(const CompiledGrammar& grammar, ConfigurationStore& store, Registers& registers,
                        const Configuration& from)
-    : grammar_(grammar), store_(store), stepper_(grammar, store, registers), end_(&from) {
+    : grammar_(grammar), stepper_(grammar, store, registers), end_(&from) {
   // A special token is forced as a whole or not at all.
   size_t whole = 0;
   bool within_special = false;
@@ -37,7 +37,7 @@ ForcedText::ForcedText(const CompiledGrammar& grammar, ConfigurationStore& store
   bytes_.resize(whole);
   if (!end_->accepting) return;
   for (int any = 0; any < 256; ++any) {
-    if (advance(*end_, static_cast<uint8_t>(any))) return;
+    if (stepper_.advance(*end_, static_cast<uint8_t>(any))) return;
   }
   ends_ = true;
 }
@@ -79,18 +79,11 @@ std::vector<TokenId> ForcedText::last_tokens(const std::vector<TokenId>& before,
 const Configuration* ForcedText::only_way_on(const Configuration& at, uint8_t& byte) {
   const Configuration* found = nullptr;
   for (int any = 0; any < 256; ++any) {
-    const Configuration* next = advance(at, static_cast<uint8_t>(any));
+    const Configuration* next = stepper_.advance(at, static_cast<uint8_t>(any));
     if (next && found) return nullptr;
     if (next) found = next, byte = static_cast<uint8_t>(any);
   }
   return found;
-}
-
-const Configuration* ForcedText::advance(const Configuration& from, uint8_t byte) {
-  store_.start_work();
-  tops_.clear();
-  for (const StackTop& top : from.tops()) stepper_.step(top, byte, tops_);
-  return tops_.empty() ? nullptr : store_.make(tops_);
 }
 
 /// True if some token may start at `offset` and reach beyond the end. Any may start among trailing blanks, because
@@ -113,7 +106,7 @@ bool ForcedText::some_token_below(uint32_t node) {
   std::vector<const Configuration*> path{end_};
   for (uint32_t i = node + 1, end = node + trie.size[node]; i < end;) {
     path.resize(trie.depth[i] - depth);
-    const Configuration* next = advance(*path.back(), trie.byte[i]);
+    const Configuration* next = stepper_.advance(*path.back(), trie.byte[i]);
     if (next && trie.token[i] != kNoToken) return true;
     if (next) path.push_back(next);
     i += next ? 1 : trie.size[i];

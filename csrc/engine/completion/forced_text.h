@@ -33,16 +33,13 @@ class ForcedText {
 
  private:
   const Configuration* only_way_on(const Configuration& at, uint8_t& byte);
-  const Configuration* advance(const Configuration& from, uint8_t byte);
   std::vector<TokenId> last_tokens(const std::vector<TokenId>& before, size_t begin);
   bool may_be_cut(size_t offset);
   bool some_token_below(uint32_t node);
   std::optional<std::vector<TokenId>> encode(const std::vector<TokenId>& before, size_t begin, size_t end) const;
 
   const CompiledGrammar& grammar_;
-  ConfigurationStore& store_;
   Stepper stepper_;
-  std::vector<StackTop> tops_;
   std::string bytes_;
   const Configuration* end_;  // configuration after the bytes
   bool ends_ = false;

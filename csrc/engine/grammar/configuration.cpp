@@ -83,6 +83,20 @@ const Configuration* ConfigurationStore::store(std::span<const StackTop> tops) {
   return interning_ ? *interned_.insert(made).first : made;
 }
 
+const Configuration* Stepper::advance(const Configuration& from, std::string_view bytes) {
+  tops_.assign(from.tops().begin(), from.tops().end());
+  for (const char byte : bytes) {
+    store_.start_work();
+    next_.clear();
+    for (const StackTop& top : tops_) step(top, static_cast<uint8_t>(byte), next_);
+    if (next_.empty()) return nullptr;
+    // Merging after each byte keeps ambiguity from multiplying.
+    if (next_.size() > 1) store_.make(next_);
+    tops_.swap(next_);
+  }
+  return store_.make(tops_);
+}
+
 void Stepper::take(const Option& option, const StackTop& top, uint8_t byte, std::vector<StackTop>& out) {
   Reg reg = top.reg;
   if (!allows(option, top, byte, reg)) return;

@@ -5,6 +5,7 @@
 #include <limits>
 #include <memory_resource>
 #include <span>
+#include <string_view>
 #include <unordered_set>
 #include <vector>
 
@@ -110,6 +111,13 @@ class Stepper {
     if (row.accepting && top.parent) step_parent(top.parent, byte, out);
   }
 
+  /// Advances a configuration over bytes; nullptr if it does not accept them. Each byte may take the work of a step.
+  const Configuration* advance(const Configuration& from, std::string_view bytes);
+  const Configuration* advance(const Configuration& from, uint8_t byte) {
+    const auto character = static_cast<char>(byte);
+    return advance(from, {&character, 1});
+  }
+
   /// Moves a stack top by an option that stays in its frame; false if the guard refuses.
   bool move(const Option& option, uint8_t byte, StackTop& top) {
     if (!allows(option, top, byte, top.reg)) return false;
@@ -135,6 +143,7 @@ class Stepper {
   const ParseTable& grammar_;
   ConfigurationStore& store_;
   Registers& registers_;
+  std::vector<StackTop> tops_, next_;  // of `advance`
 };
 
 }  // namespace constrain

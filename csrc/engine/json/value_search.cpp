@@ -20,6 +20,7 @@ ValueSearch::ValueSearch(const ParseTable& grammar, std::string typed, uint32_t 
       style_(style),
       registers_(arena_, true),
       store_(grammar, arena_, true),
+      stepper_(grammar, store_, registers_),
       costs_(grammar) {
   registers_.base = base;
   registers_.searching = true;
@@ -33,10 +34,7 @@ ValueSearch::ValueSearch(const ParseTable& grammar, const Configuration* item, s
 
 ValueSearch::ValueSearch(const ParseTable& grammar, RuleId rule, std::string typed, PlainStyle style)
     : ValueSearch(grammar, std::move(typed), 1, style) {
-  const Configuration* at = store_.make(StackTop{grammar.entry(rule), 0, nullptr});
-  for (const char byte : typed_) {
-    if (at) at = step(*at, static_cast<uint8_t>(byte));
-  }
+  const Configuration* at = stepper_.advance(*store_.make(StackTop{grammar.entry(rule), 0, nullptr}), typed_);
   if (at) queue_.push({costs_.of(at), "", 0, at});
 }
 
@@ -63,7 +61,7 @@ bool ValueSearch::make_next(Node& node) {
     others.added.back() = static_cast<char>(next);
     queue_.push(std::move(others));
   }
-  node.at = step(*node.before, byte);
+  node.at = stepper_.advance(*node.before, byte);
   const uint64_t rest = node.at ? costs_.of(node.at) : kInfinite;
   if (rest == kInfinite) return false;
   if (++nodes_ > kSearchBudget) {
@@ -75,14 +73,6 @@ bool ValueSearch::make_next(Node& node) {
   node.estimate = node.length + rest;
   queue_.push(std::move(node));
   return false;
-}
-
-const Configuration* ValueSearch::step(const Configuration& from, uint8_t byte) {
-  Stepper stepper(grammar_, store_, registers_);
-  std::vector<StackTop> tops;
-  store_.start_work();
-  for (const StackTop& top : from.tops()) stepper.step(top, byte, tops);
-  return tops.empty() ? nullptr : store_.make(tops);
 }
 
 void ValueSearch::expand(const Node& node, const ItemText& text) {

@@ -58,7 +58,6 @@ class ValueSearch {
   ValueSearch(const ParseTable& grammar, std::string typed, uint32_t base, PlainStyle style);
 
   bool make_next(Node& node);
-  const Configuration* step(const Configuration& from, uint8_t byte);
   void expand(const Node& node, const ItemText& text);
   void add(const Node& before, const ByteSet& bytes, uint64_t length, bool is_unlikely);
 
@@ -68,6 +67,7 @@ class ValueSearch {
   Arena arena_;
   Registers registers_;
   ConfigurationStore store_;
+  Stepper stepper_;
   Costs costs_;
   std::priority_queue<Node, std::vector<Node>, std::greater<>> queue_;
   std::unordered_set<std::string> seen_;

@@ -22,7 +22,11 @@ constexpr size_t kReplayed = 64;
 }  // namespace
 
 Matcher::Session::Session(std::shared_ptr<const CompiledGrammar> grammar)
-    : grammar(std::move(grammar)), registers(arena, true), store(*this->grammar, arena, true), bounds(*this->grammar) {
+    : grammar(std::move(grammar)),
+      registers(arena, true),
+      store(*this->grammar, arena, true),
+      stepper(*this->grammar, store, registers),
+      bounds(*this->grammar) {
   const Deadline deadline(this->grammar->limits().max_seconds);
   first.configuration = store.make(StackTop{this->grammar->start(), 0, nullptr});
 }
@@ -100,31 +104,12 @@ bool Matcher::extend(std::string_view bytes, TokenId token) {
   if (last_->terminated) return false;
   const Deadline deadline(grammar().limits().max_seconds);
   const std::lock_guard lock(session_->mutex);
-  const Configuration* next = advance(last_->configuration, bytes);
+  const Configuration* next = session_->stepper.advance(*last_->configuration, bytes);
   const bool only_tokenizable = token != kNoToken && !grammar().vocabulary().tokenizes_all();
   if (!next || (only_tokenizable && !tokenizable().possible(*next))) return false;
   // A grammar may ask for an end-of-sequence token as a special token; the text is complete after it.
   push(next, grammar().vocabulary().is_eos(token), token, token == kNoToken ? copy(bytes) : bytes);
   return true;
-}
-
-const Configuration* Matcher::advance(const Configuration* from, std::string_view bytes) const {
-  Stepper stepper(grammar(), session_->store, session_->registers);
-  std::vector<StackTop> tops(from->tops().begin(), from->tops().end()), next;
-  for (const char byte : bytes) {
-    session_->store.start_work();
-    next.clear();
-    for (const StackTop& top : tops) stepper.step(top, static_cast<uint8_t>(byte), next);
-    if (next.empty()) return nullptr;
-    // Merging after each byte keeps ambiguity from multiplying.
-    if (next.size() > 1) {
-      const auto merged = session_->store.make(next)->tops();
-      tops.assign(merged.begin(), merged.end());
-    } else {
-      tops.swap(next);
-    }
-  }
-  return session_->store.make(tops);
 }
 
 std::string_view Matcher::copy(std::string_view bytes) {
@@ -145,7 +130,7 @@ bool Matcher::is_finished() const {
   const std::lock_guard lock(session_->mutex);
   for (int byte = 0; byte < 256; ++byte) {
     const char text = static_cast<char>(byte);
-    if (advance(last_->configuration, {&text, 1})) return false;
+    if (session_->stepper.advance(*last_->configuration, {&text, 1})) return false;
   }
   return true;
 }

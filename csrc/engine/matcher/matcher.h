@@ -103,6 +103,7 @@ class Matcher {
     Arena arena;
     Registers registers;
     ConfigurationStore store;
+    Stepper stepper;
     RecentCache<MaskPtr> masks;
     CompletionBounds bounds;
     Replayed budgeted, next_budgeted;  ///< the next replaces one that is full, once it has caught up with the text
@@ -111,7 +112,6 @@ class Matcher {
     std::mutex mutex;
   };
 
-  const Configuration* advance(const Configuration* from, std::string_view bytes) const;
   bool extend(std::string_view bytes, TokenId token);
   MaskPtr make_mask(const Configuration& at) const;
   std::string_view copy(std::string_view bytes);

@@ -63,8 +63,8 @@ bool ObjectGuards::spell(Test test, uint8_t byte, const KeySpelling& spelling, R
   const auto words = Registers::words(members);
   const bool starts = test == Test::key && spelling.escape == kPlain;
   // While only completions matter, any new key is one of many, and which of them is not known.
-  const bool told = !registers.only_endings && (starts || state_.is_endless(words, spelling));
-  if (words[ObjectState::kFlags] & ObjectState::kUsedAnyNew && !told && !state_.is_needed(words, text, spelling)) {
+  const auto told = [&] { return !registers.only_endings && (starts || state_.is_endless(words, spelling)); };
+  if (words[ObjectState::kFlags] & ObjectState::kUsedAnyNew && !told() && !state_.is_needed(words, text, spelling)) {
     registers.indescribable = true;
     return false;
   }
