@@ -153,7 +153,7 @@ def gathers() -> None:
 
 
 def experts() -> None:
-    for dtype, (count, chosen), (size, width) in product(HALVES, ((8, 2), (130, 6)), ((8, 72), (136, 40))):
+    for dtype, (count, chosen), (size, width) in product(HALVES, ((8, 2), (130, 6)), ((8, 72), (136, 40), (8, 4104))):
         gate_up, down = torch.randn(count, 2 * width, size).to(dtype), torch.randn(count, size, width).to(dtype)
         biases = torch.randn(count, 2 * width).to(dtype), torch.randn(count, size).to(dtype)
         for rows in (1, 7, 16):

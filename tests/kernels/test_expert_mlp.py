@@ -140,7 +140,9 @@ def test_activations_and_biases_on_a_gpu(activation: Activation, biased: bool) -
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize(("count", "chosen", "size", "width"), [(8, 2, 4096, 14_336), (128, 8, 2048, 768)])
+@pytest.mark.parametrize(
+    ("count", "chosen", "size", "width"), [(8, 2, 4096, 14_336), (32, 4, 2880, 2880), (128, 8, 2048, 768)]
+)
 def test_layers_of_large_models(count: int, chosen: int, size: int, width: int) -> None:
     layer = Layer(count, size, width, torch.bfloat16)
     for rows, same in product((1, 2, 7, 16, 32, 64), (False, True)):

@@ -98,7 +98,7 @@ __device__ __forceinline__ void write_sum(const ExpertMlp& p, const ExpertSums<1
   if (blocks > 1) leave_cluster();  // the first still reads the sums of the others
 }
 
-// The experts of a block among those of its cluster, from `begin` to `end`.
+// What a block takes of its cluster's experts, or of their spans: those from `begin` to `end`.
 struct ExpertShare {
   int begin, end;
 
@@ -106,12 +106,14 @@ struct ExpertShare {
       : begin(count * cluster_rank() / cluster_size()), end(count * (cluster_rank() + 1) / cluster_size()) {}
 };
 
+// Blocks of `down` on a multiprocessor with room for `resident`, where these take as much of it as those of the
+// preceding kernel. Of one row, more than two would begin too late.
+inline int blocks_after(int rows, int resident) { return rows == 1 ? std::min(resident, 2) : resident; }
+
 // The launch of `down`: a cluster for each 16 outputs, with at most one block per chosen expert, and no more blocks
-// than fit on the device at once, `resident` on a multiprocessor. More than two for one row would begin too late: the
-// preceding kernel has most of the room.
-inline LaunchShape shape_of_down(const char* name, const ExpertMlp& p, int resident, size_t shared_bytes) {
+// than fit on the device at once, `each` on a multiprocessor.
+inline LaunchShape shape_of_down(const char* name, const ExpertMlp& p, int each, size_t shared_bytes) {
   const int tiles = (p.size + kTile - 1) / kTile, most = std::min(p.count, p.rows * p.chosen);
-  const int each = p.rows == 1 ? std::min(resident, 2) : resident;
   const int room = device_attribute(cudaDevAttrMultiProcessorCount, name) * each;
   const bool clusters = device_attribute(cudaDevAttrComputeCapabilityMajor, name) >= 9;
   const unsigned splits = clusters ? std::clamp(room / tiles, 1, std::min(most, kMostClusterBlocks)) : 1;

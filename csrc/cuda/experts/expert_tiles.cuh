@@ -18,7 +18,8 @@
 namespace constrain::cuda {
 
 // Operands of a block: `x`, with a row for each token or for each pick, and kTile rows, from `first` on, of the one or
-// two (height, inputs) matrices of each expert that is listed from `begin` to `end`.
+// two (height, inputs) matrices of each listed expert. Of the spans of the inputs, one expert after the other, the
+// block takes those from `begin` to `end`.
 struct ExpertSpan {
   const void* x;
   int64_t x_stride;
@@ -33,15 +34,15 @@ struct ExpertSpan {
 // As in TileProduct, the warps take turns at spans of the inputs, here of one expert after the other; each has a ring
 // of stages for its part of the matrices, and the sums of the warps are added at the end. The sum of a row is over all
 // experts that it has chosen: elsewhere its inputs count as zeros, and groups of rows without any are skipped.
-template <typename T, int kMatrices, int kGroups, bool kPicks>
+template <typename T, int kMatrices, int kGroups, bool kPicks, int kBytes>
 class ExpertTiles {
  public:
   using Sums = ExpertSums<kMatrices, kGroups>;
   static constexpr int kStage = kTile * kChunks;  // chunks of one matrix
-  static constexpr int kDepth = kRingBytes / (kProductWarps * kMatrices * kStage * 16);
-  static_assert(sizeof(Sums) <= kRingBytes);
+  static constexpr int kDepth = kBytes / (kProductWarps * kMatrices * kStage * 16);
+  static_assert(sizeof(Sums) <= kBytes);
 
-  // `rings` are kRingBytes of shared memory. `span` must outlive this: from a copy of a temporary, nvcc 13.0 makes
+  // `rings` are kBytes of shared memory. `span` must outlive this: from a copy of a temporary, nvcc 13.0 makes
   // reads of the kernel's parameters.
   __device__ __forceinline__ ExpertTiles(const ChosenExperts& chosen, const ExpertSpan& span, uint4* rings)
       : chosen_(chosen), span_(span), rings_(rings), ring_(rings + warp_ * kDepth * kMatrices * kStage) {
@@ -57,7 +58,7 @@ class ExpertTiles {
 
   // Multiplies. All that was requested has arrived at the end.
   __device__ __forceinline__ void run() {
-    const int stages = ((span_.end - span_.begin) * spans_ + kProductWarps - 1) / kProductWarps;
+    const int stages = (span_.end - span_.begin + kProductWarps - 1) / kProductWarps;
     Columns next = load_columns();
     for (int start = 0; start < stages; start += kDepth) {
 #pragma unroll
@@ -80,8 +81,9 @@ class ExpertTiles {
   }
 
  private:
-  // Position of a warp: an index in the list of experts, and a span of the inputs.
+  // Position of a warp: a span among those of all experts, or an index in their list and a span of that expert.
   struct Position {
+    int index;
     int place;
     int span;
   };
@@ -109,12 +111,13 @@ class ExpertTiles {
   }
 
   __device__ __forceinline__ void advance(Position& at) const {
+    at.index += kProductWarps;
     at.span += kProductWarps;
     settle(at);
   }
 
   __device__ __forceinline__ void fetch(int d) {
-    if (fetched_.place < span_.end) {
+    if (fetched_.index < span_.end) {
       const int chunk = lane_ % kChunks, input = fetched_.span * kSpan + chunk * 8;
       const bool valid = input < span_.inputs;
       const int64_t matrix_row = int64_t{chosen_.expert(fetched_.place)} * kMatrices * span_.height;
@@ -136,7 +139,7 @@ class ExpertTiles {
   __device__ __forceinline__ Columns load_columns() {
     Columns columns;
     columns.rows = 0;
-    if (read_.place >= span_.end) return columns;
+    if (read_.index >= span_.end) return columns;
     columns.rows = chosen_.rows(read_.place);
 #pragma unroll
     for (int g = 0; g < kGroups; ++g) {
@@ -179,7 +182,7 @@ class ExpertTiles {
   const int spans_ = (span_.inputs + kSpan - 1) / kSpan;
   uint4* const rings_;
   uint4* const ring_;
-  Position fetched_{span_.begin, warp_};
+  Position fetched_{span_.begin + warp_, 0, span_.begin + warp_};
   Position read_{};
   float sum_[kMatrices][kGroups][4] = {};
 };

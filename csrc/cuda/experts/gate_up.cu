@@ -20,11 +20,11 @@ __global__ void __launch_bounds__(kProductThreads, blocks_at_once(kGroups)) expe
   wait_for_predecessor();
   release_successor();
   chosen.find(p);
-  const int tiles = (p.width + kTile - 1) / kTile;
+  const int tiles = (p.width + kTile - 1) / kTile, spans = (p.size + kSpan - 1) / kSpan;
   for (int item = blockIdx.x; item < chosen.count() * tiles; item += gridDim.x) {
     const int place = item / tiles, first = item % tiles * kTile;
-    const ExpertSpan span{p.x, p.x_stride, p.size, p.gate_up, p.width, first, place, place + 1};
-    ExpertTiles<T, 2, kGroups, false> product(chosen, span, rings);
+    const ExpertSpan span{p.x, p.x_stride, p.size, p.gate_up, p.width, first, place * spans, (place + 1) * spans};
+    ExpertTiles<T, 2, kGroups, false, kRingBytes> product(chosen, span, rings);
     product.prefetch();
     product.run();
     write_inner<T, kGroups>(p, chosen, product.store(), place, first);

@@ -106,7 +106,8 @@ void launch_packed_down(const PackedExpertMlp& p, cudaStream_t stream) {
       with_packed_groups(p.mlp.rows, [&](auto groups) {
         using Product = PackedExpertTiles<decltype(element), decltype(format), 1, groups>;
         launch(kPackedExpertName, packed_down<decltype(element), decltype(format), groups>,
-               shape_of_down(kPackedExpertName, p.mlp, packed_blocks(groups), Product::shared_bytes(p.down.shape)),
+               shape_of_down(kPackedExpertName, p.mlp, blocks_after(p.mlp.rows, packed_blocks(groups)),
+                             Product::shared_bytes(p.down.shape)),
                stream, p);
       });
     });
