@@ -19,6 +19,7 @@ from constrain.generator.prompt import embeddings_of
 from constrain.generator.results import of_each
 from constrain.generator.settings import Settings
 from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2Lora, ExLlamaV2MMEmbedding
+from constrain.model.lora import check_adapters
 from constrain.runtime import Runtime, SequenceState
 from constrain.runtime.page_allocator import PAGED_PAGE_SIZE
 from constrain.runtime.speculative.draft_model import DraftModel
@@ -360,12 +361,14 @@ class ExLlamaV2DynamicGenerator:
 
         Raises:
             ArgumentError: ``loras`` holds anything other than adapters.
-            GenerationError: jobs are waiting or running.
+            GenerationError: jobs are waiting or running, or an adapter is not attached to the model.
         """
         with self.runtime.between_steps():
             if self.num_remaining_jobs():
                 raise GenerationError("adapters cannot be changed while there are jobs")
-            self.current_loras = ExLlamaV2Lora.listed(loras)
+            adapters = ExLlamaV2Lora.listed(loras)
+            check_adapters(self.model, adapters)
+            self.current_loras = adapters
             self.runtime.allocator.reset()
 
     def reset_page_table(self) -> None:

@@ -82,7 +82,7 @@ class ForwardContext:
 
     Attributes:
         attention: attention metadata.
-        loras: adapters to apply; the first one may replace embedding and head.
+        loras: adapters to apply.
         embeddings: indexed embeddings for ids outside the vocabulary.
         workspace: scratch memory of adapters; each context has its own, since contexts may be used on several streams.
         replicas: the last states on each device of a model whose layers are split over devices; to be cleared where
@@ -95,6 +95,16 @@ class ForwardContext:
     workspace: LowRankWorkspace = field(default_factory=LowRankWorkspace)
     replicas: dict[torch.device, torch.Tensor] = field(default_factory=dict)
     _copies: dict[torch.device, ForwardContext] = field(default_factory=dict)
+
+    @property
+    def embed_tokens(self) -> torch.Tensor | None:
+        """The embedding of the first adapter that replaces it."""
+        return next((each.embed_tokens for each in self.loras if each.embed_tokens is not None), None)
+
+    @property
+    def lm_head(self) -> torch.Tensor | None:
+        """The head of the first adapter that replaces it."""
+        return next((each.lm_head for each in self.loras if each.lm_head is not None), None)
 
     def on(self, device: torch.device) -> ForwardContext:
         """Copy this context to ``device``, once."""

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import torch
 
 from constrain.arguments import check_number, check_type, refused
-from constrain.errors import WeightsError
+from constrain.errors import GenerationError, WeightsError
 from constrain.model.config import ExLlamaV2Config
 from constrain.model.lora_config import LoraConfig
 from constrain.model.modules import Linear, Module
@@ -50,8 +50,9 @@ class ExLlamaV2Lora:
         lora_scaling: the final factor of layers without a rank and alpha of their own.
         tensors: the matrices by name: A as stored, B times the final factor of the layer.
         target_modules: names of the layers that it changes.
-        embed_tokens, lm_head: weights that replace the model's own while the adapter is the first of ``loras``, or
-            ``None``.
+        embed_tokens, lm_head: weights that replace the model's own while the adapter is the first of ``loras`` that has
+            them, or ``None``.
+        loaded: whether it is attached to the model.
         bias_ignored: whether the file has biases, all of them zero.
         lora_path, lora_config_path: its files.
     """
@@ -74,7 +75,8 @@ class ExLlamaV2Lora:
         Raises:
             ArgumentError: ``lora_scaling`` is not a finite number.
             ConfigError: the config is malformed or asks for something that is not supported.
-            WeightsError: the file is damaged, a tensor fits no layer of the model, or two fit the same.
+            WeightsError: the file is damaged, a tensor fits no layer of the model, two fit the same, or a weight is not
+                finite.
         """
         check_number("lora_scaling", lora_scaling)
         self.model = model
@@ -90,6 +92,7 @@ class ExLlamaV2Lora:
         self.tensors: dict[str, torch.Tensor] = {}
         self.target_modules: list[str] = []
         self._read(TensorFiles([Path(lora_path)]))
+        self.loaded = True
 
     @staticmethod
     def listed(loras: Sequence[ExLlamaV2Lora] | ExLlamaV2Lora | None) -> list[ExLlamaV2Lora]:
@@ -126,7 +129,8 @@ class ExLlamaV2Lora:
         return ExLlamaV2Lora(model, folder / "adapter_config.json", weights, lora_scaling)
 
     def unload(self) -> None:
-        """Detach from the model."""
+        """Detach from the model. Requests that use the adapter end with an error."""
+        self.loaded = False
         for module in self.model.modules_dict.values():
             if isinstance(module, Linear):
                 module.detach(self)
@@ -178,6 +182,8 @@ class ExLlamaV2Lora:
         up = self._tensor(files, names["B"], (rows.stop - rows.start, rank), linear.device)
         dtype = self.model.compute_dtype
         down, up = down.to(dtype), up.mul_(self._factor * scaling).to(dtype)
+        self._check_finite(files, names["A"], down)
+        self._check_finite(files, names["B"], up)
         self.tensors |= {names["A"]: down, names["B"]: up}
         return linear, down, up
 
@@ -185,6 +191,7 @@ class ExLlamaV2Lora:
         """Read a weight that replaces the embedding or head, and pad it to the same number of rows."""
         size, hidden = self.config.vocab_size, self.config.hidden_size
         weight = self._tensor(files, name, (size, hidden), module.device).to(self.model.compute_dtype)
+        self._check_finite(files, name, weight)
         return torch.nn.functional.pad(weight, (0, 0, 0, -size % 32))
 
     def _check_zero(self, files: TensorFiles, name: str) -> None:
@@ -192,6 +199,13 @@ class ExLlamaV2Lora:
         if not (self._tensor(files, name, stored.shape, torch.device("cpu")).abs() <= 1e-6).all():
             raise WeightsError(f"{stored.file}: bias {name} is not zero; adapters with biases are not supported")
         self.bias_ignored = True
+
+    @staticmethod
+    def _check_finite(files: TensorFiles, name: str, weight: torch.Tensor) -> None:
+        """Raise :class:`WeightsError` if a weight is not finite, with its factor and as the dtype of the model."""
+        if not weight.isfinite().all():
+            kind = str(weight.dtype).removeprefix("torch.")
+            raise WeightsError(f"{files.tensors[name].file}: tensor {name} has values that are not finite in {kind}")
 
     @staticmethod
     def _tensor(files: TensorFiles, name: str, shape: tuple[int, ...], device: torch.device) -> torch.Tensor:
@@ -204,3 +218,16 @@ class ExLlamaV2Lora:
         tensor = torch.empty(shape, device=device)
         files.copy(name, tensor)
         return tensor
+
+
+def check_adapters(model: AdaptedModel, loras: Sequence[ExLlamaV2Lora]) -> None:
+    """Check that adapters are attached to a model.
+
+    Raises:
+        GenerationError: one belongs to another model, or has been unloaded.
+    """
+    for lora in loras:
+        if lora.model is not model:
+            raise GenerationError(f"the adapter {lora.lora_path} belongs to another model; load it for this one")
+        if not lora.loaded:
+            raise GenerationError(f"the adapter {lora.lora_path} has been unloaded; load it again")

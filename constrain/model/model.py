@@ -23,7 +23,7 @@ from constrain.model.forward_context import (
 )
 from constrain.model.kv_cache import ExLlamaV2CacheBase
 from constrain.model.loading import LoadableModel
-from constrain.model.lora import ExLlamaV2Lora
+from constrain.model.lora import ExLlamaV2Lora, check_adapters
 from constrain.model.modules import Attention, Head, Module
 from constrain.model.prompt_images import NO_IMAGES, PromptImages, prompt_images
 from constrain.model.rope import RotaryTable
@@ -97,7 +97,7 @@ class ExLlamaV2(LoadableModel):
             ArgumentError: ``input_ids`` are not ids, ``loras`` not adapters, or ``cache``, ``input_mask`` or
                 ``position_offsets`` are of the wrong type or for other rows.
             GenerationError: the model is not loaded, the cache is too short, there are too many tokens for one pass
-                and no cache for several, or an id is outside the vocabulary.
+                and no cache for several, an id is outside the vocabulary, or an adapter is not attached to this model.
         """
         check_ids(input_ids)
         if input_ids.numel() == 0:
@@ -167,7 +167,9 @@ class ExLlamaV2(LoadableModel):
             attention = self._contiguous(input_ids, cache, input_mask, position_offsets, images)
         else:
             cache = None
-        context = ForwardContext(attention, ExLlamaV2Lora.listed(loras), indexed_embeddings or ())
+        adapters = ExLlamaV2Lora.listed(loras)
+        check_adapters(self, adapters)
+        context = ForwardContext(attention, adapters, indexed_embeddings or ())
         last = self.last_kv_layer_idx if preprocess_only else self.head_layer_idx - 1
         wanted = set(extract_state_indices or ())
         result: dict[str, Any] = {"states": {}} if extract_state_indices is not None else {}

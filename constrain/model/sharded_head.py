@@ -46,7 +46,7 @@ class ShardedHead(Head):
 
     def forward(self, x: torch.Tensor, context: ForwardContext, tokens: torch.Tensor | None = None) -> torch.Tensor:
         """See :class:`~constrain.model.modules.Head`."""
-        replaced = context.loras[0].lm_head if context.loras else None
+        replaced = context.lm_head
         if replaced is not None:
             return super().forward(x, context, tokens)
         if tokens is not None:

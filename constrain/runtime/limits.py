@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import torch
 
 from constrain.errors import BudgetError, GenerationError
-from constrain.model import EMBEDDING_INDEX, ExLlamaV2MMEmbedding
+from constrain.model import EMBEDDING_INDEX, ExLlamaV2, ExLlamaV2MMEmbedding
+from constrain.model.lora import check_adapters
 from constrain.runtime.page_allocator import PageAllocator, pages_of
 from constrain.runtime.request import Request
 
@@ -31,17 +32,18 @@ def check_room(request: Request, max_new_tokens: int, allocator: PageAllocator, 
         raise GenerationError(f"prompt and max_new_tokens add up to {longest}, more than max_seq_len={max_seq_len}")
 
 
-def check_request(request: Request, max_new_tokens: int, max_batch_size: int, vocab_size: int) -> None:
+def check_request(request: Request, max_new_tokens: int, max_batch_size: int, model: ExLlamaV2) -> None:
     """Reject a request that can never run or be completed, or whose prompt has ids that the model does not know.
 
     Raises:
-        GenerationError: the request has too many rows, or an id is unknown.
+        GenerationError: the request has too many rows, an id is unknown, or an adapter is not attached to the model.
         BudgetError: every output that the constraint allows is longer than the request allows.
     """
     if request.num_rows > max_batch_size:
         raise GenerationError(f"{request.num_rows} sequences are more than max_batch_size={max_batch_size}")
+    check_adapters(model, request.loras)
     for ids in request.prompt:
-        _check_tokens(ids, vocab_size, request.embeddings)
+        _check_tokens(ids, model.config.vocab_size, request.embeddings)
     _check_budget(request, max_new_tokens)
 
 

@@ -22,8 +22,9 @@ import torch
 
 from constrain.errors import GenerationError
 from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2Lora
+from constrain.model.lora import check_adapters
 from constrain.model.prompt_images import prompt_images
-from constrain.runtime.decode_loop import DecodeLoop
+from constrain.runtime.decode_loop import DecodeLoop, Outcome
 from constrain.runtime.events import Finish, Update
 from constrain.runtime.handle import Handle
 from constrain.runtime.limits import check_request, check_room
@@ -175,7 +176,7 @@ class Runtime:
             limit = max(1, self.max_seq_len - max(ids.shape[-1] for ids in request.prompt))
         if not block_tables:
             check_room(request, limit, self.allocator, self.max_seq_len)
-        check_request(request, limit, self.max_batch_size, self.model.config.vocab_size)
+        check_request(request, limit, self.max_batch_size, self.model)
         traits, embeddings = self.model.config.arch.lm, request.embeddings
         images = [prompt_images(traits, ids[0].tolist(), embeddings) for ids in request.prompt if embeddings]
         with self.between_steps(), torch.inference_mode(False):
@@ -301,12 +302,13 @@ class Runtime:
         with self.lock, torch.inference_mode(False):
             self._stepped_in = os.getpid()
             events = [Event(sequence) for sequence in self.scheduler.admit(self._start)]
-            waiting = [each for each in self.scheduler.running if not each.is_prefilled]
+            failed = self._check_adapters()
+            running = [each for each in self.scheduler.running if each.finish is None]
+            waiting = [each for each in running if not each.is_prefilled]
             computed = self._prefill.step(waiting, self.speculation.proposer)
             events += [Event(each, progress=_progress(each)) for each in computed]
-            running = self.scheduler.running
-            ready = [each for each in running if each.is_prefilled] if waiting else [*running]
-            for sequence, update in self._particles.step(ready, self.decode_loop.step):
+            ready = [each for each in running if each.is_prefilled] if waiting else running
+            for sequence, update in [*failed, *self._particles.step(ready, self.decode_loop.step)]:
                 sequence.mark("first_token")
                 if update.finish is not None and self.scheduler.remove(sequence):
                     self._release(sequence)
@@ -315,6 +317,12 @@ class Runtime:
                 events.append(Event(sequence, update))
             earlier, self._events = self._events, []
             return earlier + events
+
+    def _check_adapters(self) -> list[Outcome]:
+        """End the running sequences whose adapters have been unloaded; return their updates."""
+        adapted = [each for each in self.scheduler.running if each.request.loras]
+        updates = [(each, each.guarded(check_adapters, self.model, each.request.loras)) for each in adapted]
+        return [(sequence, update) for sequence, update in updates if update is not None]
 
     def _deliver(self, sequence: SequenceState, update: Update) -> None:
         handle = self._handles.get(sequence) if update.finish is None else self._handles.pop(sequence, None)

@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from constrain.errors import ArgumentError, ConfigError, WeightsError
+from constrain.errors import ArgumentError, ConfigError, GenerationError, WeightsError
 from constrain.model import ExLlamaV2, ExLlamaV2Config, ExLlamaV2Lora
 
 RANK, ALPHA = 4, 6
@@ -84,7 +84,19 @@ def test_an_adapter_adds_its_product(
     close(llama_model.forward(IDS, loras=lora), expected)
     assert (plain - expected).abs().max() > 0.1
     lora.unload()
-    close(llama_model.forward(IDS, loras=[lora]), plain)
+    close(llama_model.forward(IDS), plain)
+    with pytest.raises(GenerationError, match=r"adapter_model\.safetensors has been unloaded; load it again"):
+        llama_model.forward(IDS, loras=[lora])
+
+
+def test_adapters_belong_to_the_model_that_they_were_loaded_for(
+    llama_model: ExLlamaV2, llama_copy: Any, tmp_path: Path
+) -> None:
+    other = ExLlamaV2(ExLlamaV2Config(llama_copy.write()))
+    other.load()
+    lora = ExLlamaV2Lora.from_directory(other, save(tmp_path / "adapter", adapter()))
+    with pytest.raises(GenerationError, match="belongs to another model; load it for this one"):
+        llama_model.forward(IDS, loras=lora)
 
 
 @pytest.mark.parametrize("rslora", [False, True])
@@ -159,7 +171,7 @@ def test_experts_can_be_adapted(checkpoint: Callable[[str], Any], tmp_path: Path
     close(adapted, expected.forward(IDS))
     for lora in loras:
         lora.unload()
-    close(model.forward(IDS, loras=loras), plain)
+    close(model.forward(IDS), plain)
     assert (plain - adapted).abs().max() > 0.1
 
 
@@ -212,7 +224,11 @@ def test_whole_replacements(llama_model: ExLlamaV2, llama_copy: Any, tmp_path: P
     lora = ExLlamaV2Lora.from_directory(llama_model, save(tmp_path / "a", tensors))
     llama_copy.tensors |= new
     close(llama_model.forward(IDS, loras=[lora]), merged(llama_copy, (adapter(), ALPHA / RANK)))
-    lora.unload()
+    # Another adapter before it, which replaces nothing.
+    plain = ExLlamaV2Lora.from_directory(llama_model, save(tmp_path / "b", adapter(layers=1)), 0.0)
+    assert torch.equal(llama_model.forward(IDS, loras=[plain, lora]), llama_model.forward(IDS, loras=[lora, plain]))
+    for each in (plain, lora):
+        each.unload()
 
 
 def test_biases_that_are_zero_and_copies_of_modules_are_passed_over(llama_model: ExLlamaV2, tmp_path: Path) -> None:
@@ -258,6 +274,10 @@ _KEY = "model.layers.0.self_attn.q_proj"
         ({f"{_KEY}.lora_A.weight": (3, 48)}, {}, WeightsError, r"q_proj\.lora_A\.weight has shape \[3, 48\]"),
         ({f"{_KEY}.lora_B.weight": None}, {}, WeightsError, r"q_proj has no lora_A"),
         ({f"{_KEY}.bias": "ones"}, {}, WeightsError, r"q_proj\.bias is not zero"),
+        ({f"{_KEY}.lora_A.weight": (RANK, 48, torch.nan)}, {}, WeightsError, r"lora_A\.weight has values that are not"),
+        ({f"{_KEY}.lora_B.weight": (48, RANK, torch.inf)}, {}, WeightsError, r"lora_B\.weight has values that are not"),
+        ({f"{_KEY}.lora_B.weight": (48, RANK, 3e38)}, {}, WeightsError, "not finite in float32"),
+        ({"lm_head.weight": (99, 48, torch.nan)}, {}, WeightsError, r"lm_head\.weight has values that are not finite"),
         ({"model.layers.0.something.weight": "ones"}, {}, WeightsError, "no part of an adapter"),
     ],
 )
@@ -274,7 +294,7 @@ def test_what_does_not_fit_leaves_the_model_alone(
         if isinstance(value, str):
             given[key] = torch.full((4,), 1.0 if value == "ones" else torch.nan)
         elif isinstance(value, tuple):
-            given[key] = torch.zeros(value)
+            given[key] = torch.full(value[:2], *value[2:] or (0.0,))
         elif key.endswith("lora_B.weight"):
             del given[key.replace("lora_B", "lora_A")]
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,11 @@ import torch
 from safetensors.torch import save_file
 
 from constrain import ExLlamaV2
+from constrain.errors import GenerationError
 from constrain.model import ExLlamaV2Lora
 from constrain.runtime import Request, Runtime, SamplingParams
 from constrain.runtime.model_runner import ModelRunner
+from constrain.runtime.sampler.params import UNSHAPED
 
 Make = Callable[..., Runtime]
 
@@ -75,3 +78,26 @@ def test_all_of_many_adapters_count_for_the_prefix_cache(make: Make, loras: list
         handle = runtime.submit(asked((first,) * 8 + (last,), 0))
         handle.result()
         assert handle.sequence.rows[0].cached_tokens == cached
+
+
+@pytest.mark.parametrize("is_faithful", [False, True])
+@pytest.mark.parametrize("steps", [0, 1, 4])
+def test_unloading_an_adapter_ends_its_requests(
+    make: Make, loras: list[ExLlamaV2Lora], steps: int, is_faithful: bool
+) -> None:
+    """Before the prompt has been computed, in the middle of it, and of the output; other requests go on."""
+    expected = make().submit(asked((loras[1],), 1)).result().text
+    runtime = make(8192, max_chunk_size=256)
+    ended, going = runtime.submit(asked((loras[0],), 0)), runtime.submit(asked((loras[1],), 1))
+    if is_faithful:
+        ended.cancel()
+        ended = runtime.submit(replace(asked((loras[0],), 0), sampling=UNSHAPED, faithful=True, particles=2))
+    for _ in range(steps):
+        runtime.step()
+    loras[0].unload()
+    with pytest.raises(GenerationError, match="has been unloaded; load it again"):
+        ended.result()
+    assert going.result().text == expected and not runtime.has_work
+    with pytest.raises(GenerationError, match="has been unloaded; load it again"):
+        runtime.submit(asked((loras[0],), 0))
+    assert not any(page.users for page in runtime.allocator.pages)

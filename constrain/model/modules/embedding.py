@@ -45,7 +45,7 @@ class Embedding(Module):
                 raise GenerationError(f"token id {high} is outside the model's vocabulary of {self.size}")
             x = x.clamp(min=0) if low < 0 else x
         x = x.to(self.device)
-        replaced = context.loras[0].embed_tokens if context.loras else None
+        replaced = context.embed_tokens
         weight = self.weight if replaced is None else replaced
         if isinstance(weight, torch.Tensor):
             states = torch.nn.functional.embedding(x, weight)

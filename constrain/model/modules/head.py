@@ -41,7 +41,7 @@ class Head(Module):
 
     def forward(self, x: torch.Tensor, context: ForwardContext, tokens: torch.Tensor | None = None) -> torch.Tensor:
         """Compute logits ``[..., padded_size]`` from states; of int64 ``tokens`` ``[n]`` alone, ``[..., n]``."""
-        replaced = context.loras[0].lm_head if context.loras else None
+        replaced = context.lm_head
         weight = self.weight if replaced is None else replaced
         if tokens is not None:
             # The product prefetches its weight before the previous kernel has ended, so that must not be the one that
