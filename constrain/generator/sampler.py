@@ -29,6 +29,7 @@ from constrain.kernels import (
     sample,
 )
 from constrain.kernels.graphs import Uploads
+from constrain.model.embeddings import as_int32
 from constrain.runtime.sampler.inputs import SamplingInputs, SamplingRow
 from constrain.runtime.sampler.params import SamplingParams
 from constrain.tokenizer import ExLlamaV2Tokenizer
@@ -229,7 +230,7 @@ def _with_sequences(rows: torch.Tensor, ids: torch.Tensor) -> tuple[torch.Tensor
     count = min(len(rows), len(ids)) if ids.shape[1] else 0
     pages = torch.arange(count, dtype=torch.int)[:, None]
     lengths = torch.full((count,), ids.shape[1], dtype=torch.int)
-    return rows[:count], TokenPages(ids[:count].int(), pages), lengths
+    return rows[:count], TokenPages(as_int32(ids[:count]), pages), lengths
 
 
 def _chosen(mask: TokenMask, rows: torch.Tensor) -> ChosenRows:

@@ -39,6 +39,12 @@ class IdAllocator:
         return first
 
 
+def as_int32(ids: torch.Tensor) -> torch.Tensor:
+    """Return ids as int32. Those of embeddings that are too large begin again at :data:`EMBEDDING_INDEX`."""
+    count = (1 << 31) - EMBEDDING_INDEX
+    return ids.where(ids < EMBEDDING_INDEX, (ids - EMBEDDING_INDEX) % count + EMBEDDING_INDEX).int()
+
+
 ID_ALLOCATOR = IdAllocator()
 """Allocator of the ids of all indexed embeddings of the process."""
 

@@ -35,12 +35,14 @@ class PromptImages:
         positions: of its tokens on three axes, int64 ``[3, n]``; ``None``: their indices, on all axes.
         shift: number by which they are raised.
         both_ways: ranges of indices whose tokens attend to each other in both directions.
+        end: index after the last token of the last image.
     """
 
     start: int = 0
     positions: torch.Tensor | None = None
     shift: int = 0
     both_ways: tuple[Span, ...] = ()
+    end: int = 0
 
     @property
     def num_tokens(self) -> int:
@@ -76,13 +78,13 @@ def prompt_images(
         return NO_IMAGES
     spans = tuple((start + first, start + first + rows * columns) for first, rows, columns in found)
     if not traits.mrope:
-        return PromptImages(start, both_ways=spans)
+        return PromptImages(start, both_ways=spans, end=spans[-1][1])
     if start:
         raise GenerationError(
             "an image has to be in one call with all that stands before it: its positions depend on that"
         )
     positions, shift = _positions(len(ids), found)
-    return PromptImages(start, positions, shift, spans if traits.images_both_ways else ())
+    return PromptImages(start, positions, shift, spans if traits.images_both_ways else (), spans[-1][1])
 
 
 def whole_end(end: int, spans: Sequence[Span]) -> int:

@@ -105,7 +105,7 @@ class DecodeLoop:
         self._speculation.propose(scheduled)
         self._prefetch((each.sequence, None) for each in scheduled if each.ahead == 0)
         rows = [row for each in scheduled for row in each.rows]
-        output = self._runner.decode(rows, scheduled[0].sequence.request.loras)
+        output = self._runner.decode(rows, *scheduled[0].shared)
         starts = iter(output.starts)
         for each in scheduled:
             each.place, *_ = [next(starts) for _ in each.rows]

@@ -14,7 +14,7 @@ from constrain.kernels import TokenPages, cpu_reads_pages
 from constrain.kernels import cuda as compiled
 from constrain.kernels.graphs import Graph, Uploads
 from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2Lora
-from constrain.model.embeddings import IndexedEmbeddings
+from constrain.model.embeddings import EMBEDDING_INDEX, IndexedEmbeddings, as_int32
 from constrain.model.forward_context import AttentionMetadata, ForwardContext
 from constrain.runtime.attention_metadata import DecodeAttentionBuilder, ragged_attention
 from constrain.runtime.cuda_graphs import DecodeGraphRunner, padded_width
@@ -117,24 +117,32 @@ class ModelRunner:
         self.model.forward(
             ids, preprocess_only=True, loras=list(loras), indexed_embeddings=embeddings, attention=attention
         )
-        # Ids of embeddings also fit into 32 bits, and are ignored by penalties.
         tokens = torch.empty(ids.shape[1], dtype=torch.int, device=self.device)
-        self.uploads.send(tokens, ids[0])
+        self.uploads.send(tokens, as_int32(ids[0]))  # penalties ignore ids of embeddings
         for row, place in zip(rows, batch.places, strict=True):
             slots = row_slots(row.block_table, self.page_size, row.past, row.end, self.device)
             self.history.view(-1)[slots] = tokens[place]
 
-    def decode(self, rows: Sequence[BatchRow], loras: tuple[ExLlamaV2Lora, ...] = ()) -> PassOutput:
+    def decode(
+        self,
+        rows: Sequence[BatchRow],
+        loras: tuple[ExLlamaV2Lora, ...] = (),
+        embeddings: Sequence[IndexedEmbeddings] = (),
+    ) -> PassOutput:
         """Run the last tokens of sequences through all layers; at most :attr:`max_rows` of them.
+
+        With ``embeddings``, of which prompts have the last tokens, the ids of all rows are known, and the pass is eager.
 
         Raises:
             GenerationError: an id is outside the vocabulary.
         """
         size = self.model.config.vocab_size
         for row in rows:
-            if row.source < 0 and not 0 <= row.ids[0] < size:
+            if row.source < 0 and not (0 <= row.ids[0] < size or (embeddings and row.ids[0] >= EMBEDDING_INDEX)):
                 raise GenerationError(f"token id {row.ids[0]} is outside the model's vocabulary of {size}")
-        return self._replay(rows, loras) if self.has_graphs else self._run_eagerly(rows, loras)
+        if self.has_graphs and not embeddings:
+            return self._replay(rows, loras)
+        return self._run_eagerly(rows, loras, embeddings)
 
     def states_of(self, output: PassOutput, tokens: Sequence[int]) -> torch.Tensor:
         """Return the states ``[sequences, hidden]`` of one token per sequence of a pass, given by its index there."""
@@ -165,7 +173,12 @@ class ModelRunner:
         starts = range(0, len(rows) * batch.width, batch.width)
         return PassOutput(graph.states, graph.context, batch.history, batch.lengths, starts, static=graph)
 
-    def _run_eagerly(self, rows: Sequence[BatchRow], loras: tuple[ExLlamaV2Lora, ...]) -> PassOutput:
+    def _run_eagerly(
+        self,
+        rows: Sequence[BatchRow],
+        loras: tuple[ExLlamaV2Lora, ...],
+        embeddings: Sequence[IndexedEmbeddings],
+    ) -> PassOutput:
         batch = ForwardBatch(rows, self.page_size)
         ids = batch.ids()
         places = batch.places
@@ -174,7 +187,7 @@ class ModelRunner:
             to, source = torch.tensor(sources, device=self.device).T
             ids = ids.to(self.device)
             ids[0, to] = self.sampled[source].clamp(min=0)
-        self.history.view(-1)[batch.slots().to(self.device)] = ids[0].to(self.device, torch.int)
+        self.history.view(-1)[batch.slots().to(self.device)] = as_int32(ids[0]).to(self.device)
         width = max(len(row.block_table) for row in rows)
         history = TokenPages(self.history, batch.block_tables(width).to(self.device))
         lengths = batch.lengths().to(self.device)
@@ -183,7 +196,7 @@ class ModelRunner:
             attention, ids = self._decode_attention.build(lengths, history.block_table), ids.T
         else:
             attention = ragged_attention(batch, self.model, self.cache)
-        context = ForwardContext(attention, loras)
+        context = ForwardContext(attention, loras, embeddings)
         with torch.inference_mode():
             states = self.model.layers(ids, context).flatten(0, 1)
         return PassOutput(states, context, history, lengths, [place.start for place in places])

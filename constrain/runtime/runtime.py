@@ -184,6 +184,8 @@ class Runtime:
             sequence = SequenceState(request, limit, self.tokenizer, width, next(self._serials))
             for row, found in zip(sequence.rows, images, strict=False):
                 row.images = found
+                if found.end == len(row.sequence_ids):
+                    raise GenerationError("a prompt cannot end within an image of this model: let its end token follow")
             for row, table in zip(sequence.rows, block_tables, strict=False):
                 self.allocator.forget(table)
                 row.start_at(table, position)

@@ -5,13 +5,26 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from constrain.filters.masks import TokenMask
-from constrain.model import ExLlamaV2Lora
+from constrain.model import EMBEDDING_INDEX, ExLlamaV2Lora, ExLlamaV2MMEmbedding
 from constrain.runtime.forward_batch import BatchRow
 from constrain.runtime.model_runner import PassOutput
 from constrain.runtime.sampler.batch_sampler import Sampled
 from constrain.runtime.sequence import SequenceState
+
+
+class SharedInputs(NamedTuple):
+    """Inputs of a forward pass that all its sequences share.
+
+    Attributes:
+        loras: the adapters.
+        embeddings: the embeddings, where the last token of a prompt is one of them.
+    """
+
+    loras: tuple[ExLlamaV2Lora, ...]
+    embeddings: tuple[ExLlamaV2MMEmbedding, ...]
 
 
 @dataclass(slots=True, eq=False)
@@ -47,6 +60,14 @@ class ScheduledSequence:
     def remaining(self) -> int:
         """Number of tokens that may be generated from this step on."""
         return self.sequence.remaining - self.ahead
+
+    @property
+    def shared(self) -> SharedInputs:
+        """The inputs that it shares with all sequences of its pass."""
+        loras, embeddings = self.sequence.request.loras, tuple(self.sequence.request.embeddings)
+        if embeddings and any(row.source < 0 and row.ids[0] >= EMBEDDING_INDEX for row in self.rows):
+            return SharedInputs(loras, embeddings)
+        return SharedInputs(loras, ())
 
     @property
     def proposals(self) -> Sequence[int]:
@@ -107,7 +128,7 @@ class Scheduler:
         self.running: list[SequenceState] = []
         self.num_rows = 0
         self._drafts = drafts
-        self._next_loras: tuple[ExLlamaV2Lora, ...] = ()
+        self._next_group: SharedInputs | None = None
 
     def add(self, sequence: SequenceState) -> None:
         """Enqueue a sequence."""
@@ -150,18 +171,18 @@ class Scheduler:
         return False
 
     def schedule(self, sequences: Sequence[SequenceState], in_flight: DecodeBatch) -> list[ScheduledSequence]:
-        """Choose the sequences of the next decode batch: those that share adapters.
+        """Choose the sequences of the next decode batch: those that share adapters and embeddings.
 
         The tokens of the batch in flight are not known yet.
         """
-        ready = [each for each in sequences if each.finish is None]
-        groups = list(dict.fromkeys(each.request.loras for each in ready))
-        if len(groups) > 1:
-            turn = groups.index(self._next_loras) if self._next_loras in groups else 0
-            self._next_loras = groups[(turn + 1) % len(groups)]
-            ready = [each for each in ready if each.request.loras == groups[turn]]
-        scheduled = (self._schedule_one(each, in_flight) for each in ready)
-        return [each for each in scheduled if each is not None]
+        candidates = (self._schedule_one(each, in_flight) for each in sequences)
+        scheduled = [each for each in candidates if each is not None]
+        groups = list(dict.fromkeys(each.shared for each in scheduled))
+        if len(groups) <= 1:
+            return scheduled
+        turn = groups.index(self._next_group) if self._next_group in groups else 0
+        self._next_group = groups[(turn + 1) % len(groups)]
+        return [each for each in scheduled if each.shared == groups[turn]]
 
     def _schedule_one(self, sequence: SequenceState, in_flight: DecodeBatch) -> ScheduledSequence | None:
         """Schedule a sequence at its position after the in-flight step, assuming that its proposals are accepted."""

@@ -371,6 +371,8 @@ def test_embeddings_take_the_place_of_the_placeholder(generator: ExLlamaV2BaseGe
     )
     assert both[0] == expected
     assert both[1] != expected
+    last = generator.generate_simple("hello{{EMBED_HERE}}", GREEDY, 8, input_embeddings=rows, completion_only=True)
+    assert last == generator.generate_simple("hello the", GREEDY, 8, completion_only=True)
     with pytest.raises(GenerationError, match="EMBED_HERE}} exactly once"):
         generator.generate_simple("hello", GREEDY, 8, input_embeddings=rows)
     with pytest.raises(GenerationError, match=r"must have shape \(1, n, 32\), not"):
