@@ -131,7 +131,7 @@ class ModelRunner:
     ) -> PassOutput:
         """Run the last tokens of sequences through all layers; at most :attr:`max_rows` of them.
 
-        With ``embeddings``, of which prompts have the last tokens, the ids of all rows are known, and the pass is eager.
+        With ``embeddings``, which last tokens of prompts refer to, all ids are known, and the pass is eager.
 
         Raises:
             GenerationError: an id is outside the vocabulary.
