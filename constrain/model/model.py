@@ -271,6 +271,8 @@ class ExLlamaV2(LoadableModel):
         if cache is None:
             if width > self._pass_limit(batch):
                 raise GenerationError(f"{width} tokens without a cache; one pass takes {self._pass_limit(batch)}")
+        elif cache.current_seq_len < 0:
+            raise GenerationError(f"cache.current_seq_len is {cache.current_seq_len}, but must not be negative")
         elif batch > cache.batch_size or cache.current_seq_len + width > cache.max_seq_len:
             raise GenerationError(
                 f"{batch} rows of {cache.current_seq_len} + {width} tokens do not fit into a cache of "

@@ -94,7 +94,8 @@ def find_pad(
     named = backend.piece_to_id(token_text((settings or {}).get("pad_token")))
     if named is not None:
         return named
-    if conventional := backend.piece_to_id("<pad>"):
+    conventional = backend.piece_to_id("<pad>")
+    if conventional is not None:
         return conventional
     return eos if eos is not None and eos != bos else -1
 

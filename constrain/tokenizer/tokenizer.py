@@ -327,8 +327,9 @@ class ExLlamaV2Tokenizer(TokenizerVocabulary):
 
 
 def _alternation(literals: Iterable[str]) -> re.Pattern[str]:
-    """Compile a pattern of one group that matches any of ``literals``, earlier ones first; without any, nothing."""
-    return re.compile("(" + ("|".join(re.escape(literal) for literal in literals if literal) or "(?!)") + ")")
+    """Compile a pattern of one group that matches any of ``literals``, the longest first; without any, nothing."""
+    longest_first = sorted(filter(None, literals), key=len, reverse=True)
+    return re.compile("(" + ("|".join(map(re.escape, longest_first)) or "(?!)") + ")")
 
 
 def _encode_around(

@@ -128,6 +128,10 @@ def test_what_cannot_be_done_is_said(llama: Any, llama_model: ExLlamaV2, ids: to
         llama_model.forward(ids, ExLlamaV2Cache(llama_model, batch_size=2, max_seq_len=20))
     with pytest.raises(GenerationError, match="do not fit into a cache of 1 rows"):
         llama_model.forward(ids, ExLlamaV2Cache(llama_model))
+    cache = ExLlamaV2Cache(llama_model, batch_size=2)
+    cache.current_seq_len -= 3
+    with pytest.raises(GenerationError, match="current_seq_len is -3, but must not be negative"):
+        llama_model.forward(ids, cache)
     with pytest.raises(GenerationError, match="21 tokens without a cache; one pass takes 5"):
         llama.load(max_input_len=10).forward(ids)
     few = llama.load(max_output_len=4)

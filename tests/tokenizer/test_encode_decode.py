@@ -3,6 +3,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -108,16 +109,25 @@ def test_decode_takes_tensors_only(byte_level: ExLlamaV2Tokenizer) -> None:
             byte_level.decode(wrong)  # type: ignore[arg-type]
 
 
+@dataclass
+class Image:
+    text_alias: str
+    ids: list[int]
+
+    def get_ids(self) -> list[int]:
+        return self.ids
+
+
 def test_an_embedding_alias_becomes_its_ids(byte_level: ExLlamaV2Tokenizer) -> None:
-    class Image:
-        text_alias = "<image>"
-
-        def get_ids(self) -> list[int]:
-            return [1_000_000_000, 1_000_000_001]
-
     the = byte_level.encode("the")[0].tolist()
-    ids = byte_level.encode("the<image>the", embeddings=[Image()])[0].tolist()
+    ids = byte_level.encode("the<image>the", embeddings=[Image("<image>", [1_000_000_000, 1_000_000_001])])[0].tolist()
     assert ids == [*the, 1_000_000_000, 1_000_000_001, *the]
+
+
+def test_an_alias_may_begin_with_another(byte_level: ExLlamaV2Tokenizer) -> None:
+    images = [Image(f"IMG{number}", [1_000_000_000 + number]) for number in (1, 10, 101)]
+    ids = byte_level.encode("IMG101IMG1IMG10", embeddings=images)[0].tolist()
+    assert ids == [1_000_000_101, 1_000_000_001, 1_000_000_010]
 
 
 def test_cached_strings_are_forgotten_oldest_first(byte_level: ExLlamaV2Tokenizer) -> None:

@@ -6,7 +6,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import pytest
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, models
 
 from constrain.errors import TokenizerError, TokenizerNotFound
 from constrain.tokenizer import ExLlamaV2Tokenizer
@@ -49,6 +49,12 @@ def test_a_null_role_is_no_role(with_tool_token: ExLlamaV2Tokenizer) -> None:
 
 def test_padding_falls_back_to_the_conventional_name(save_byte_level: Save, load: Load) -> None:
     assert load(save_byte_level({"bos_token": "<s>", "eos_token": "</s>"})).pad_token_id == 2
+
+
+def test_the_conventional_padding_may_have_id_0(load: Load, tmp_path: Path) -> None:
+    tokenizer = Tokenizer(models.WordLevel({"<pad>": 0, "<s>": 1, "</s>": 2, "<unk>": 3}, unk_token="<unk>"))
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    assert load(tmp_path).pad_token_id == 0
 
 
 def test_there_is_no_padding_where_begin_and_end_are_one_token(save_sentencepiece: Save, load: Load) -> None:
