@@ -83,7 +83,7 @@ class Architecture:
 
     arch_string: str
     lm: DecoderTraits
-    prefixes: tuple[KeyPrefix, ...] = (KeyPrefix(),)
+    prefixes: tuple[KeyPrefix, ...] = (KeyPrefix(), KeyPrefix(""))
     multimodal: bool = False
     texts: Mapping[str | None, DecoderTraits] = field(default_factory=lambda: MappingProxyType({}))
     vision: VisionTraits | None = None

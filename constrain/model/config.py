@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from constrain.arguments import check_count, check_number, check_type
-from constrain.errors import ConfigError, ConstrainError
+from constrain.errors import ConfigError, ConstrainError, WeightsError
 from constrain.kernels import MAX_FUSED_DIM
 from constrain.model.architecture import ARCHITECTURES, Architecture
 from constrain.model.config_reader import ConfigReader
@@ -287,6 +287,9 @@ class ExLlamaV2Config:
         lengths = (reader.integer(key, None, high=_MAX_LENGTH) for key in _LENGTH_KEYS)
         self.max_seq_len = next((length for length in lengths if length is not None), 2048)
         self.rope, self.rope_local = read_rope(reader, self.rotary_head_dim, self.max_seq_len)
+        if min(self.rope.dim, self.rope_local.dim) < self.rotary_head_dim and not self.arch.lm.partly_rotated:
+            key = "rotary_dim" if reader.raw("rotary_dim", None) else "partial_rotary_factor"
+            raise reader.error(key, f"a {self.architecture} rotates all {self.rotary_head_dim} features of a head")
         self._read_head_norm()
         self._longest = None
         self._read_chunks(reader)
@@ -370,6 +373,9 @@ class ExLlamaV2Config:
         self.layout = as_stored(self.layout, files)
         with files.kept_open():
             for key, shape in self.layout.tensors():
+                if key == f"{self.layout.head}.weight" and key not in files:
+                    folder = files.files[0].parent
+                    raise WeightsError(f"{folder}: no tensor {key}; the files of a base model cannot predict tokens")
                 files.require(key, shape)
             check_unused(files, self.layout, self.architecture, self.arch.multimodal)
         self.tensor_file_map = {key: str(tensor.file) for key, tensor in files.tensors.items()}
@@ -386,13 +392,16 @@ def _architecture(path: Path, data: dict[str, Any]) -> Architecture:
     names = data.get("architectures")
     if not isinstance(names, list) or len(names) != 1 or not isinstance(names[0], str):
         raise ConfigError(f"{path}: architectures must be a list of one name, not {names!r}")
-    if names[0] not in ARCHITECTURES:
-        nearest = get_close_matches(names[0], ARCHITECTURES, n=1, cutoff=0.0)[0]
+    name = names[0]
+    if name not in ARCHITECTURES and name.endswith("Model"):  # a base model, whose files may have its tied head
+        name = name.removesuffix("Model") + "ForCausalLM"
+    if name not in ARCHITECTURES:
+        nearest = get_close_matches(name, ARCHITECTURES, n=1, cutoff=0.0)[0]
         supported = ", ".join(ARCHITECTURES)
         raise ConfigError(
             f"{path}: unknown architecture {names[0]!r}; the nearest known one is {nearest}. Supported are {supported}"
         )
-    return ARCHITECTURES[names[0]]
+    return ARCHITECTURES[name]
 
 
 def _vision_type(data: dict[str, Any], arch: Architecture) -> str | None:

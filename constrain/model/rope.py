@@ -129,7 +129,8 @@ def _read_parameters(
     if name not in _METHODS:
         raise scaling.error("rope_type", f"unknown method {name!r}; known are {', '.join(_METHODS)}")
     method = _METHODS[name]
-    partial = scaling.number("partial_rotary_factor", None) or config.number("partial_rotary_factor", 1.0, high=1.0)
+    partial = config.number("partial_rotary_factor", 1.0, high=1.0)
+    partial = scaling.number("partial_rotary_factor", partial, high=1.0)
     dim: int = config.integer("rotary_dim", int(head_dim * partial), high=head_dim)
     if dim < 2 or dim % 2:
         raise config.error("head_dim", f"{dim} rotated features; RoPE needs an even number of at least 2")

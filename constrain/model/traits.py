@@ -183,6 +183,7 @@ class DecoderTraits:
         chunked: rotated layers attend within chunks, and scores of others change with the position, as of Llama 4. Only
             the length is read up to which this changes nothing.
         rotary: selects layers whose queries and keys are rotated.
+        partly_rotated: a part of the features of a head may be rotated, in place of all.
         experts: mixtures of experts, if there are any.
         supported: values of keys of the config besides null, where others would change the model.
         requires_bos: the model needs a BOS token.
@@ -226,6 +227,7 @@ class DecoderTraits:
     alike: bool = False
     chunked: bool = False
     rotary: LayerRule = lambda reader, layer: True
+    partly_rotated: bool = False
     experts: ExpertTraits | None = None
     supported: Mapping[str, tuple[Any, ...]] = field(default_factory=lambda: MappingProxyType({}))
     requires_bos: bool = False

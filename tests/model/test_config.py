@@ -243,6 +243,25 @@ def test_older_configs_do_not_list_layer_types(name: str, checkpoint: Callable[[
 
 
 @pytest.mark.parametrize(
+    ("pattern", "kinds"), [("LLLG", "LLLGLG"), ("LG", "LGLGLG"), ("L", "LLLLLG"), ("GL", "GLGLGG"), (4, "LLLGLL")]
+)
+def test_a_pattern_of_windows_may_be_letters(
+    pattern: str | int, kinds: str, checkpoint: Callable[[str], Any], tmp_path: Path
+) -> None:
+    """The last layer has no window, whatever the letters say."""
+    source = json.loads((checkpoint("exaone4").folder / "config.json").read_text())
+    del source["layer_types"]
+    config = ExLlamaV2Config()
+    config.model_dir = str(write(tmp_path, source | {"sliding_window_pattern": pattern, "num_hidden_layers": 6}))
+    config.prepare(no_tensors=True)
+    assert config.sliding_layers == config.rotary_layers == [letter == "L" for letter in kinds]
+    for wrong in ("", "LLX", [4]):
+        write(tmp_path, source | {"sliding_window_pattern": wrong})
+        with pytest.raises(ConfigError, match="sliding_window_pattern: must be an integer"):
+            config.prepare(no_tensors=True)
+
+
+@pytest.mark.parametrize(
     ("name", "types"),
     [
         ("mistral_window", ["sliding_attention", "full_attention", "sliding_attention"]),

@@ -75,6 +75,32 @@ def test_scaling_of_older_configs_leaves_windows_as_they_are(copy_of: Any, ids: 
     torch.testing.assert_close(model.forward(ids)[..., :99], checkpoint("olmo3").logits(ids), atol=1e-4, rtol=0)
 
 
+@pytest.mark.parametrize("name", ["llama", "qwen3", "gemma3", "deepseek_v3"])
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
+        ({"rotary_dim": 4}, "rotary_dim"),
+        ({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}}, "partial_rotary_factor"),
+    ],
+)
+def test_families_that_rotate_all_features_have_no_other_number(
+    copy_of: Any, name: str, changes: dict[str, Any], key: str
+) -> None:
+    """Programs disagree on what these compute where a config asks for less."""
+    copy = copy_of(name)
+    copy.config |= changes
+    with pytest.raises(ConfigError, match=rf"{key}: a \w+ForCausalLM rotates all \d+ features of a head"):
+        ExLlamaV2Config(copy.write())
+
+
+def test_no_more_features_are_rotated_than_there_are(copy_of: Any) -> None:
+    copy = copy_of("phi3_window")
+    copy.config["rope_parameters"]["partial_rotary_factor"] = 2.0
+    with pytest.raises(ConfigError, match=r"rope_parameters\.partial_rotary_factor: must be above 0 and at most 1"):
+        ExLlamaV2Config(copy.write())
+
+
 def test_rotated_features_may_be_counted(copy_of: Any) -> None:
     copy = copy_of("minimax_m2")
     del copy.config["rope_parameters"]

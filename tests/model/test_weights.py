@@ -62,6 +62,21 @@ def test_a_tied_head_shares_memory_and_one_of_its_own_is_used(llama_copy: Any, h
     assert torch.equal(model.modules[-1].weight[:99], llama_copy.tensors[expected])  # type: ignore[index]
 
 
+@pytest.mark.parametrize("architecture", ["LlamaForCausalLM", "LlamaModel"])
+def test_the_files_of_a_base_model(llama_copy: Any, llama_model: ExLlamaV2, architecture: str) -> None:
+    """Names without a prefix; without a head they only predict tokens if it is the embedding."""
+    llama_copy.config["architectures"] = [architecture]
+    llama_copy.tensors = {key.removeprefix("model."): tensor for key, tensor in llama_copy.tensors.items()}
+    assert torch.equal(load(llama_copy.write()).forward(IDS), llama_model.forward(IDS))
+    del llama_copy.tensors["lm_head.weight"]
+    with pytest.raises(WeightsError, match=r"no tensor lm_head\.weight; the files of a base model cannot predict tok"):
+        load(llama_copy.write())
+    llama_copy.config["tie_word_embeddings"] = True
+    model = load(llama_copy.write())
+    assert torch.equal(model.modules[-1].weight, model.modules[0].weight)  # type: ignore[arg-type]
+    assert model.forward(IDS).shape == (1, 4, 128)
+
+
 @pytest.mark.parametrize("saved_by", ["older", "newer"])
 def test_the_text_model_of_a_multimodal_gemma_3(
     saved_by: str, checkpoint: Callable[[str], Any], tmp_path: Path

@@ -94,6 +94,7 @@ NEMOTRON = replace(
     norm=Norm.LAYER_WITH_BIAS,
     norm_eps_key="norm_eps",
     norm_offset=1.0,
+    partly_rotated=True,
     defaults={"norm_eps": 1e-5, "partial_rotary_factor": 0.5},
 )
 JAIS2 = replace(
@@ -113,6 +114,7 @@ GLM = replace(
     output_bias_follows=False,
     fused_mlp="gate_up_proj",
     interleaved=True,
+    partly_rotated=True,
     defaults={"partial_rotary_factor": 0.5, "num_key_value_heads": 2, "head_dim": 128, "rms_norm_eps": 1.5625e-7},
 )
 GLM4 = replace(
@@ -202,6 +204,7 @@ STABLELM = DecoderTraits(
     bias_key="use_qkv_bias",
     norm=Norm.LAYER_WITH_BIAS,
     norm_eps_key="layer_norm_eps",
+    partly_rotated=True,
     supported={"qk_layernorm": (False,), "use_parallel_residual": (False,)},
     defaults={"layer_norm_eps": 1e-5, "partial_rotary_factor": 0.25},
 )
@@ -218,6 +221,7 @@ PHI3 = DecoderTraits(
     fused_mlp="gate_up_proj",
     sliding=every_layer,
     alike=True,
+    partly_rotated=True,
     defaults={"rms_norm_eps": 1e-5, "max_position_embeddings": 4096},
 )
 COHERE = DecoderTraits(

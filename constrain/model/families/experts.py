@@ -80,6 +80,7 @@ GLM4_MOE = replace(
     mlp_bias_key=None,
     qk_norm=QKNorm.HEADS,
     qk_norm_key="use_qk_norm",
+    partly_rotated=True,
     experts=_GROUPED_EXPERTS,
     defaults={"partial_rotary_factor": 0.5, "num_key_value_heads": 8, "norm_topk_prob": True, "rms_norm_eps": 1e-5},
 )
@@ -195,6 +196,7 @@ MIXTRAL = DecoderTraits(
 )
 MINIMAX_M2 = DecoderTraits(
     qk_norm=QKNorm.WHOLE,
+    partly_rotated=True,
     experts=ExpertTraits(
         ExpertNames("block_sparse_moe", gate="w1", up="w3", down="w2", correction="e_score_correction_bias"),
         "num_local_experts",

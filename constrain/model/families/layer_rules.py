@@ -30,7 +30,17 @@ def even_layers(reader: ConfigReader, layer: int) -> bool:
 
 
 def all_but_each_nth(reader: ConfigReader, layer: int) -> bool:
+    pattern = reader.raw("sliding_window_pattern", None)
+    if isinstance(pattern, str):
+        return _is_local(reader, pattern, layer)
     return (layer + 1) % int(reader.integer("sliding_window_pattern", 6, high=1 << 16)) != 0
+
+
+def _is_local(reader: ConfigReader, pattern: str, layer: int) -> bool:
+    """Return the kind of a layer in a pattern of local (L) and global (G) ones, which repeats; the last is global."""
+    if not pattern or {*pattern}.difference("LG"):
+        raise reader.error("sliding_window_pattern", f"must be an integer, or letters L and G, not {pattern!r}")
+    return layer != reader.integer("num_hidden_layers", high=1 << 16) - 1 and pattern[layer % len(pattern)] == "L"
 
 
 def where_sliding(reader: ConfigReader, layer: int) -> bool:
