@@ -303,6 +303,11 @@ class SequenceState:
 
     def _stop(self, sampled: SampledToken) -> Update:
         """Return the update of a stop token: no string can go on in the held text, so it belongs to the output."""
+        self._held.flush()
+        found = None if self.request.drop_held_text else self._held.match(stop=False)
+        if isinstance(found, Banned):
+            self._held.push(sampled)
+            return self._rewind(found.kept)
         released = Piece() if self.request.drop_held_text else self._held.release()
         self._held.push(sampled)
         return Update(released, finish=self._finished("stop_token", sampled.id))
@@ -328,6 +333,8 @@ class SequenceState:
         stops = request.early_stop_strings or self.new_tokens >= request.min_new_tokens
         finish = self._complete(completes)
         full = self.remaining <= 0
+        if finish is not None:
+            self._held.flush()
         found = self._held.match(stops and not (full and request.drop_held_text))
         if isinstance(found, Banned):
             return self._rewind(found.kept)

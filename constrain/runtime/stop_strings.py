@@ -16,9 +16,10 @@ from constrain.runtime.events import Piece, SampledToken
 
 @dataclass(slots=True)
 class Held:
-    """A token whose text is held, and the end of its text in the held text."""
+    """A token whose text is held, the number of characters at its start that are left out, and its end in the text."""
 
     token: SampledToken
+    skip: int
     end: int
 
 
@@ -58,7 +59,7 @@ class StopStringMatcher:
         """Return an independent copy."""
         made = copy.copy(self)
         made._detokenizer = self._detokenizer.copy()
-        made.tokens = [Held(held.token, held.end) for held in self.tokens]
+        made.tokens = [copy.copy(held) for held in self.tokens]
         return made
 
     def pass_through(self, token: int) -> str | None:
@@ -77,7 +78,7 @@ class StopStringMatcher:
         if not self._detokenizer.is_part(token.id):
             self._add(self._detokenizer.flush())
         text = self._detokenizer.push(token.id)[skip:]
-        self.tokens.append(Held(token, len(self.text)))
+        self.tokens.append(Held(token, skip, len(self.text)))
         self._open += 1
         if self._detokenizer.complete:
             self._add(text)
@@ -97,17 +98,22 @@ class StopStringMatcher:
             return True
         return stop and _may_begin(self.text, self._stop)
 
+    def flush(self) -> None:
+        """Add the text of an incomplete character, since none follows that could complete it."""
+        self._add(self._detokenizer.flush())
+
     def release(self) -> Piece:
         """Release all held text, incomplete characters included."""
         return self.rewind(0)
 
     def rewind(self, kept: int) -> Piece:
         """Remove all tokens but the first ``kept``; return what was removed."""
-        self._add(self._detokenizer.flush())
-        removed, self.tokens = self.tokens[kept:], self.tokens[:kept]
-        start = self.tokens[-1].end if self.tokens else 0
-        text, self.text = self.text[start:], self.text[:start]
-        return Piece(text, [held.token for held in removed])
+        self.flush()
+        text, tokens = self.text, self.tokens
+        self.text, self.tokens = "", []
+        for held in tokens[:kept]:
+            self.push(held.token, held.skip)  # the last of them may begin a character
+        return Piece(text[len(self.text) :], [held.token for held in tokens[kept:]])
 
     def _add(self, text: str) -> None:
         """Append the text of the open tokens; a character that spans tokens counts as starting in the first."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from constrain import ExLlamaV2Tokenizer
+from constrain.filters import ExLlamaV2RegexFilter, combine
 from constrain.filters.masks import contains
-from constrain.runtime import Request, SamplingParams, SequenceState
+from constrain.runtime import Request, Runtime, SamplingParams, SequenceState
 from constrain.runtime.detokenizer import Detokenizer
 from constrain.runtime.events import SampledToken
 from constrain.runtime.trigger import Trigger
@@ -131,6 +134,47 @@ def test_bytes_that_are_no_character_do_not_hold_the_text_up(tiny_tokenizer: ExL
     assert detokenizer.push(plain) == "\ufffdy"
     assert [detokenizer.push(last) for _ in range(5)][-1] == "\ufffd" * 5
     assert detokenizer.push(first) == "" and detokenizer.flush() == "\ufffd"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "banned"),
+    [
+        ("(è|ê)x", "è"),
+        ("a(è|ê)x", "aÈ"),
+        ("(b|è|ê)(è|ê)", "è"),
+        ("(è|ê|ë)(è|ê|ë)x", "è"),
+        ("(€|₭)(€|₭)!", "€"),
+    ],
+)
+def test_a_banned_string_may_end_within_a_character(
+    make: Callable[..., Runtime], tokenizer: ExLlamaV2Tokenizer, pattern: str, banned: str
+) -> None:
+    """Characters of several tokens, of which only the last can be another one."""
+    runtime = make()
+    for seed in range(4):
+        constraint = combine([ExLlamaV2RegexFilter(runtime.model, tokenizer, pattern)], tokenizer, 384)
+        request = Request(
+            [tokenizer.encode("hello")], SamplingParams(top_k=0), seed, constraint,
+            max_new_tokens=12, within_budget=True, banned_strings=[banned],
+        )  # fmt: skip
+        output = runtime.submit(request).result()
+        assert re.fullmatch(pattern, output.text) and banned.lower() not in output.text
+        assert tokenizer.decode(torch.tensor([token.id for token in output.tokens])) == output.text
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_a_banned_string_before_an_incomplete_character(tiny_tokenizer: ExLlamaV2Tokenizer, stops: bool) -> None:
+    """A token of text and the beginning of a character, after which the output ends."""
+    pieces = tiny_tokenizer.get_id_to_piece_list()
+    token = next(i for i, piece in enumerate(pieces) if piece.endswith("\ufffd") and piece[0].isascii())
+    banned, prompt = pieces[token].rstrip("\ufffd"), torch.tensor([[10]])
+    request = Request([prompt], SamplingParams(), stop_tokens=frozenset({1}), banned_strings=[banned])
+    sequence = SequenceState(request, 2 if stops else 1, tiny_tokenizer, 384, 0)
+    updates = [sequence.accept(SampledToken(each, 1.0)) for each in ([token, 1] if stops else [token])]
+    assert sequence.finish is None and sequence.new_tokens == 0
+    assert not any(update.released for update in updates)
+    assert updates[-1].suppressed is not None and updates[-1].suppressed.text.startswith(banned)
+    assert not contains(sequence.mask(), token)
 
 
 def test_special_tokens_are_shown_on_demand(tiny_tokenizer: ExLlamaV2Tokenizer) -> None:
