@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from quantized_weights import (
     Writer,
@@ -26,6 +27,9 @@ from quantized_weights import (
 from constrain.model import ExLlamaV2, ExLlamaV2Config
 
 Write = Callable[[Writer, int, int], Written]
+
+#: A weight for tests of one.
+KEY = "model.layers.0.self_attn.q_proj"
 
 COMPRESSED = {"quant_method": "compressed-tensors", "format": "mixed-precision"}
 GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": False, "sym": False}
@@ -159,3 +163,18 @@ def store_experts(copy: Any) -> dict[str, torch.Tensor]:
         plain[key] = written.dense
     copy.config["quantization_config"] = {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}
     return plain
+
+
+def assert_same(found: torch.Tensor, expected: torch.Tensor) -> None:
+    """Compare logits, relative to their spread."""
+    spread = expected[..., :99].std()
+    assert expected.isfinite().all()
+    torch.testing.assert_close(found[..., :99] / spread, expected[..., :99] / spread, atol=1e-4, rtol=0)
+
+
+def pretend_tensor_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the CPU arrange weights as a GPU does; their products are computed by dequantisation."""
+    for module in ("devices", "grouped", "interleaved"):
+        monkeypatch.setattr(f"constrain.kernels.weights.{module}.multiplies_fragments", lambda *_: True)
+    for module in ("devices", "grouped"):
+        monkeypatch.setattr(f"constrain.kernels.weights.{module}.multiplies_interleaved", lambda *_: False)
