@@ -128,6 +128,7 @@ class Scheduler:
         self.running: list[SequenceState] = []
         self.num_rows = 0
         self._drafts = drafts
+        self._refused: set[SequenceState] = set()  # waiting ones that do not fit before others start or end
         self._next_group: SharedInputs | None = None
 
     def add(self, sequence: SequenceState) -> None:
@@ -138,12 +139,13 @@ class Scheduler:
         """Admit the waiting sequences for which ``starts`` returns true, as there are pages for them.
 
         First come, first served. A sequence that does not fit may be overtaken ``max_skips`` times; after that, later
-        sequences wait for it.
+        sequences wait for it. It is tried again when a sequence has ended, or has started, whose pages it may share.
         """
         started: list[SequenceState] = []
         waiting: list[SequenceState] = []
         for number, sequence in enumerate(self.waiting):
-            if starts(sequence):
+            if sequence not in self._refused and starts(sequence):
+                self._refused.clear()
                 for overtaken in waiting:
                     overtaken.skips += 1
                 started.append(sequence)
@@ -151,6 +153,7 @@ class Scheduler:
                 self.num_rows += sequence.request.num_rows
                 is_blocked = any(_has_waited_enough(each) for each in waiting)
             else:
+                self._refused.add(sequence)
                 waiting.append(sequence)
                 is_blocked = _has_waited_enough(sequence)
             if is_blocked:
@@ -163,10 +166,12 @@ class Scheduler:
         """Remove a sequence; return whether it was waiting or running."""
         if sequence in self.running:
             self.running.remove(sequence)
+            self._refused.clear()
             self.num_rows -= sequence.request.num_rows
             return True
         if sequence in self.waiting:
             self.waiting.remove(sequence)
+            self._refused.discard(sequence)
             return True
         return False
 
