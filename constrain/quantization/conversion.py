@@ -104,7 +104,7 @@ def quantize(
     Raises:
         ArgumentError: an argument is invalid, the texts are too short, or ``out`` has something else or cannot be
             written.
-        ModelError: the folder of the model cannot be used, or activations are not finite.
+        ModelError: the folder of the model cannot be used, or weights or activations are not finite.
     """
     check_number("damping", damping, 0, 1)
     check_count("max_tokens", max_tokens, 1)

@@ -81,7 +81,7 @@ def quantize_module(
         step: called after each text.
 
     Raises:
-        ModelError: the activations of a layer are not finite.
+        ModelError: weights or activations of a layer are not finite.
     """
     places = weight_places(module)
     observed = [ObservedWeight(plain_weight(place.weight, model.dtype)) for place in places]
@@ -104,9 +104,11 @@ def quantize_weight(
     """Quantise a weight, which may be those of several layers of the same input.
 
     Raises:
-        ModelError: the Hessian, which is of activations, is not finite.
+        ModelError: the weight is not finite, or the Hessian, which is of activations.
     """
     weight = weight.float()
+    if not weight.isfinite().all():
+        raise ModelError(f"{', '.join(layout.keys)}: the weights of this layer are not all finite")
     if hessian is not None and not hessian.isfinite().all():
         raise ModelError(f"{layout.keys[0]}: the inputs of this layer in the calibration texts are not finite")
     coded = rounding.round(weight, hessian)

@@ -279,14 +279,22 @@ def test_a_folder_that_cannot_be_written_is_named(tiny_dir: Path, tmp_path: Path
         quantize(tiny_dir, tmp_path / "file" / "out")
 
 
-def test_activations_that_are_not_finite_are_named(tiny_dir: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "calibration", "message"),
+    [
+        ("model.embed_tokens", TEXTS, r"model\.layers\.0\.self_attn\.\w+: the inputs of this layer .* are not finite"),
+        ("model.layers.0.mlp.up_proj", TEXTS, r"layers\.0\.mlp\.up_proj: the weights of this layer are not all finite"),
+        ("model.layers.0.mlp.up_proj", None, r"layers\.0\.mlp\.up_proj: the weights of this layer are not all finite"),
+    ],
+)
+def test_what_is_not_finite_is_named(tiny_dir: Path, tmp_path: Path, name: str, calibration: Any, message: str) -> None:
     source = tmp_path / "source"
     shutil.copytree(tiny_dir, source)
     weights = load_file(source / "model.safetensors")
-    weights["model.layers.0.mlp.up_proj.weight"] *= torch.inf
+    weights[f"{name}.weight"] *= torch.inf
     save_file(weights, str(source / "model.safetensors"))
-    with pytest.raises(ModelError, match=r"model\.layers\.0\.mlp\.\w+: the inputs of this layer .* are not finite"):
-        quantize(source, tmp_path / "out", calibration=TEXTS)
+    with pytest.raises(ModelError, match=message):
+        quantize(source, tmp_path / "out", calibration=calibration)
 
 
 def test_the_head_in_eight_bits(tiny_dir: Path, tmp_path: Path) -> None:
