@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from request_kinds import EOS, WIDTH
 
-from constrain import ExLlamaV2Cache
+from constrain import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Config
 from constrain.filters import ExLlamaV2RegexFilter, combine
 from constrain.runtime import Handle, Request, Runtime, SamplingParams, SequenceState
 from constrain.runtime.forward_batch import BatchRow
@@ -219,6 +220,37 @@ def test_a_draft_model_proposes_what_it_finds_likely(make: Make, monkeypatch: py
         handle.result()
         assert handle.sequence.rows[0].tokens() == expected
         assert handle.sequence.accepted_draft_tokens == accepted and handle.sequence.rejected_draft_tokens == 0
+
+
+def test_a_draft_model_proposes_as_far_as_its_context_reaches(
+    make: Make, tiny_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beyond that, it has no rotations, which its kernels would read all the same."""
+    config = ExLlamaV2Config(str(tiny_dir))
+    config.max_seq_len, config.no_graphs = 300, True
+    small = ExLlamaV2(config)
+    small.load()
+    ends: list[int] = []
+    for name in ("decode", "prefill"):
+        run = getattr(ModelRunner, name)
+
+        def watched(self: ModelRunner, rows: Sequence[BatchRow], *rest: Any, run: Any = run) -> Any:
+            ends.extend(row.end for row in rows if self.model is small)
+            return run(self, rows, *rest)
+
+        monkeypatch.setattr(ModelRunner, name, watched)
+    runtime = make()
+    draft = DraftModel(small, ExLlamaV2Cache(small, max_seq_len=4096), runtime.allocator.page_size, 380, 4)
+    for length, reaches in ((280, True), (700, False)):
+        ids = torch.randint(3, 350, (1, length), generator=torch.Generator().manual_seed(length))
+        runtime.speculation.proposer = None
+        expected = runtime.submit(Request([ids], GREEDY, max_new_tokens=40)).result()
+        runtime.speculation.proposer = draft
+        runtime.allocator.reset()
+        handle = runtime.submit(Request([ids], GREEDY, max_new_tokens=40))
+        assert handle.result().text == expected.text
+        assert (handle.sequence.accepted_draft_tokens > 0) is reaches
+    assert 296 <= max(ends) <= 300
 
 
 def test_n_grams_propose_what_followed_before() -> None:

@@ -21,7 +21,7 @@ from constrain.runtime.speculative.proposer import Acceptance, Proposer
 
 
 class DraftModel(Proposer):
-    """Proposes the most likely tokens of a smaller model.
+    """Proposes the most likely tokens of a smaller model, as far as its context reaches.
 
     Attributes:
         runner: runs the smaller model.
@@ -43,10 +43,13 @@ class DraftModel(Proposer):
         self._acceptance: WeakKeyDictionary[SequenceState, Acceptance] = WeakKeyDictionary()
 
     def wants(self, sequence: SequenceState) -> bool:
-        return not self._of(sequence).is_paused
+        is_within = len(sequence) + self.num_tokens <= self.runner.model.config.max_seq_len
+        return is_within and not self._of(sequence).is_paused
 
     def prefill(self, rows: Sequence[BatchRow]) -> None:
-        self.runner.prefill(rows)
+        within = [row for row in rows if row.end <= self.runner.model.config.max_seq_len]
+        if within:
+            self.runner.prefill(within)
 
     def paged_tensors(self) -> list[torch.Tensor]:
         return self.runner.paged_tensors()
