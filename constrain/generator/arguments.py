@@ -20,7 +20,7 @@ _SIMILAR = 0.8
 
 
 def check_event(event: threading.Event | None, clear: bool = False) -> None:
-    """Check an abort event, and clear it if so; any class that has ``is_set`` and ``clear`` is accepted.
+    """Check an abort event, and with ``clear`` clear it; any class that has ``is_set`` and ``clear`` is accepted.
 
     Raises:
         ArgumentError: it lacks one of them.

@@ -136,7 +136,7 @@ class ExLlamaV2BaseGenerator:
 
     @contextmanager
     def _turn(self, abort_event: threading.Event | None, clear: bool = False) -> Iterator[None]:
-        """Wait for the calls of other threads; use an abort event, cleared before if so."""
+        """Wait for the calls of other threads, with an abort event, which ``clear`` clears before."""
         check_event(abort_event, clear)
         with self._turns:
             self.abort_event = abort_event
@@ -171,7 +171,7 @@ class ExLlamaV2BaseGenerator:
             sequences = self._run(requests)
             if sequences is None:
                 return [""] * len(batch.ids)
-            ends = self._keep(batch, sequences)
+            ends = self._store_ids(batch, sequences)
         return self._texts(batch, ends, requests[0].heal, completion_only, special)
 
     def _encode(
@@ -223,7 +223,7 @@ class ExLlamaV2BaseGenerator:
         pages = self.cache.max_seq_len // self.runtime.allocator.page_size
         return range(row * pages, (row + 1) * pages)
 
-    def _keep(self, batch: PromptBatch, sequences: Sequence[SequenceState]) -> list[int]:
+    def _store_ids(self, batch: PromptBatch, sequences: Sequence[SequenceState]) -> list[int]:
         """Store all sequences as ``sequence_ids``, padded like the prompts and on the right; return where each ends."""
         rows: list[torch.Tensor] = []
         for sequence in sequences:

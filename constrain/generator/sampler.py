@@ -226,7 +226,7 @@ def _inputs(params: SamplingParams, mu: Sequence[float]) -> SamplingInputs:
 
 
 def _with_sequences(rows: torch.Tensor, ids: torch.Tensor) -> tuple[torch.Tensor, TokenPages, torch.Tensor]:
-    """Return the rows that have a sequence, their sequences, a page each, and the lengths; none of no tokens."""
+    """Return the rows that have a sequence, these sequences as one page each, and their lengths."""
     count = min(len(rows), len(ids)) if ids.shape[1] else 0
     pages = torch.arange(count, dtype=torch.int)[:, None]
     lengths = torch.full((count,), ids.shape[1], dtype=torch.int)

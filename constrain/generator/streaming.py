@@ -29,12 +29,12 @@ from constrain.runtime.speculative.proposer import Proposer
 from constrain.tokenizer import ExLlamaV2Tokenizer
 
 
-class _Begun:
-    """A stream that has not ended."""
+class _Stream:
+    """Identity of a stream."""
 
 
-#: The stream that a thread or task has begun.
-_BEGUN: ContextVar[_Begun | None] = ContextVar("begun", default=None)
+#: The last stream that a thread or task has begun.
+_OWN_STREAM: ContextVar[_Stream | None] = ContextVar("own stream", default=None)
 
 
 class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
@@ -110,8 +110,8 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
         self._updates: deque[Update] = deque()
         self._last_ids: torch.Tensor | None = None
         self._conditions: tuple[Any, ...] | None = None
-        self._begun: _Begun | None = None
-        self._replaced: WeakSet[_Begun] = WeakSet()
+        self._stream: _Stream | None = None  # that has not ended
+        self._replaced: WeakSet[_Stream] = WeakSet()
 
     def set_stop_conditions(self, stop_conditions: Collection[int | str]) -> None:
         """Replace the stop conditions, from the next output on.
@@ -274,14 +274,14 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
         self._updates.clear()
         self.cache.current_seq_len = sequence.rows[0].position
         self.sequence_ids = self._last_ids = self._ids(sequence)
-        self._mark_begun()
+        self._own_stream()
 
-    def _mark_begun(self) -> None:
-        """Note which thread or task has begun the stream, and that the one before, if it has not ended, is lost."""
-        if self._begun is not None:
-            self._replaced.add(self._begun)
-        self._begun = _Begun()
-        _BEGUN.set(self._begun)
+    def _own_stream(self) -> None:
+        """Record that this thread or task owns the stream; one that has not ended is replaced."""
+        if self._stream is not None:
+            self._replaced.add(self._stream)
+        self._stream = _Stream()
+        _OWN_STREAM.set(self._stream)
 
     def _end_sequences(self) -> None:
         super()._end_sequences()
@@ -337,7 +337,7 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
         with self._turns:
             if self._job is None:
                 raise GenerationError("call begin_stream_ex before stream_ex")
-            if _BEGUN.get() in self._replaced:
+            if _OWN_STREAM.get() in self._replaced:
                 raise GenerationError(
                     "another thread or task has begun a stream, which has ended this one: a streaming generator has "
                     "one stream at a time; a dynamic generator has any number"
@@ -393,7 +393,7 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
         """Build the result of a call from its updates; none: the call was aborted, or the output has ended before."""
         end = next((update.finish for update in updates if update.finish is not None), None)
         if end is not None or not updates:
-            self._begun = None
+            self._stream = None
         if end is not None and end.error is not None:
             raise end.error
         chunk = "".join(update.released.text for update in updates)

@@ -82,7 +82,7 @@ class CachedTokens:
         self.block_table, self.position, self.prompt_end = block_table, position, len(self.sequence_ids) - 1
 
     def fork(self, block_table: Sequence[int]) -> CachedTokens:
-        """Return a copy that goes on in given pages, which hold the same keys and values, and belong to another."""
+        """Return an independent copy on given pages of the same keys and values, which the caller releases."""
         other = copy(self)
         other.sequence_ids = SeqTensor.from_tensor(self.sequence_ids.torch(), seq_dim=-1)
         other._allocator, other.pages, other.block_table = None, [], block_table

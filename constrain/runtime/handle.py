@@ -134,8 +134,7 @@ class Handle:
         """Yield the updates as they arrive; errors as for :meth:`updates`.
 
         Args:
-            rest: asked at every update for the seconds after it in which only the end of the request is a reason for
-                another one.
+            rest: returns how many seconds to hold further updates back; called after each. The end is never held back.
         """
         loop, is_quiet = asyncio.get_running_loop(), False
 

@@ -11,7 +11,7 @@ from constrain.filters.naming import name_of
 
 
 class LiveFilters:
-    """The filters of requests that have not ended, each of which follows one sequence. Threads may share it."""
+    """The filters of requests that have not ended, each of which follows one sequence. Thread-safe."""
 
     def __init__(self) -> None:
         self._filters: dict[int, Any] = {}  # by identity

@@ -11,7 +11,7 @@ from constrain.filters.masks import TokenMask
 from constrain.model import EMBEDDING_INDEX, ExLlamaV2Lora, ExLlamaV2MMEmbedding
 from constrain.runtime.forward_batch import BatchRow
 from constrain.runtime.model_runner import PassOutput
-from constrain.runtime.sampler.batch_sampler import Sampled
+from constrain.runtime.sampler.batch_sampler import PendingSamples
 from constrain.runtime.sequence import SequenceState
 
 
@@ -102,7 +102,7 @@ class DecodeBatch:
 
     scheduled: list[ScheduledSequence] = field(default_factory=list)
     output: PassOutput | None = None
-    sampled: Sampled | None = None
+    sampled: PendingSamples | None = None
 
     def __post_init__(self) -> None:
         self.of = {each.sequence: each for each in self.scheduled}

@@ -191,7 +191,7 @@ class SequenceState:
         return exclude(mask, excluded, self._width) if excluded else mask
 
     def fork(self, request: Request, block_table: Sequence[int]) -> SequenceState:
-        """Return a copy that goes its own way from here, on given pages, which hold its keys and values.
+        """Return an independent copy, on given pages, which hold its keys and values.
 
         Args:
             request: the request, with the seed of the copy; it has neither a trigger nor banned strings.
@@ -303,12 +303,14 @@ class SequenceState:
 
     def _stop(self, sampled: SampledToken) -> Update:
         """Return the update of a stop token: no string can go on in the held text, so it belongs to the output."""
-        self._held.flush()
-        found = None if self.request.drop_held_text else self._held.match(stop=False)
-        if isinstance(found, Banned):
-            self._held.push(sampled)
-            return self._rewind(found.kept)
-        released = Piece() if self.request.drop_held_text else self._held.release()
+        released = Piece()
+        if not self.request.drop_held_text:
+            self._held.flush()
+            found = self._held.match(stop=False)
+            if isinstance(found, Banned):
+                self._held.push(sampled)
+                return self._rewind(found.kept)
+            released = self._held.release()
         self._held.push(sampled)
         return Update(released, finish=self._finished("stop_token", sampled.id))
 

@@ -115,7 +115,7 @@ class SampledBatch(NamedTuple):
     states: torch.Tensor | None
 
 
-class Sampled:
+class PendingSamples:
     """Sampled tokens that are being copied to the host."""
 
     def __init__(self, reported: Reported, states: torch.Tensor | None, side: SideStream) -> None:
@@ -164,11 +164,11 @@ class BatchSampler:
         self._static: dict[Any, SamplingInputs] = {}
         self._graphs: dict[Any, Callable[[], Reported]] = {}
 
-    def sample(self, output: PassOutput, rows: Sequence[SamplingRow]) -> Sampled:
+    def sample(self, output: PassOutput, rows: Sequence[SamplingRow]) -> PendingSamples:
         """Queue the sampling of a token for each row of a pass, into ``ModelRunner.sampled``."""
         variant, allowed = self._variant(rows)
         count = len(rows)
-        if allowed is not None and self._is_decided(allowed):
+        if allowed is not None and all(len(each) == 1 for each in allowed):  # nothing to sample
             self._side.join()
             tokens = [token for (token,) in allowed]
             self._runner.uploads.send(self._runner.sampled[:count], tokens)
@@ -178,7 +178,7 @@ class BatchSampler:
             reported = self._with_logprobs(self._queue(output, rows, variant, allowed), rows)
         unmeasured = reported.sums is None and any(row.measured for row in rows)
         states = output.states[:count] if unmeasured else None
-        return Sampled(_each(lambda values: values[:count], reported), states, self._side)
+        return PendingSamples(_each(lambda values: values[:count], reported), states, self._side)
 
     def _with_logprobs(self, reported: Reported, rows: Sequence[SamplingRow]) -> Reported:
         """Add log probabilities by the model alone, if requested; drop logits that were needed for these only."""
@@ -192,10 +192,6 @@ class BatchSampler:
             own = logprobs.gather(1, tokens)[:, 0]
         kept = raw if any(row.raw for row in rows) else None
         return reported._replace(raw=kept, logprobs=own, likely_ids=ids, likely_logprobs=likely)
-
-    def _is_decided(self, allowed: Sequence[Sequence[int]]) -> bool:
-        """Return whether every row has a single allowed token."""
-        return all(len(each) == 1 for each in allowed)
 
     def _variant(self, rows: Sequence[SamplingRow]) -> tuple[_Variant, list[Sequence[int]] | None]:
         """Return the settings that the rows need, and the allowed tokens of each row if all have few."""
@@ -351,7 +347,7 @@ def _few_allowed(rows: Sequence[SamplingRow], width: int) -> list[Sequence[int]]
 
 
 def _each(change: Callable[[torch.Tensor], torch.Tensor], reported: Reported) -> Reported:
-    """Return the values that are there, changed."""
+    """Apply a function to the values that were requested."""
     return Reported(*(None if each is None else change(each) for each in reported))  # type: ignore[arg-type]
 
 

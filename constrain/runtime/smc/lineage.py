@@ -75,7 +75,7 @@ class Lineage:
 def apportion(
     lineages: Sequence[Lineage], shares: npt.NDArray[np.float64], has_ended: Sequence[bool], uniform: float
 ) -> tuple[list[int], dict[Lineage, float]]:
-    """Choose the particles to go on with, as many as there were.
+    """Choose the particles to continue, as many as there were (resampling).
 
     An output that has ended and has the weight of a particle or more gets one particle with all of its weight. The
     others get numbers of equal particles in proportion to their weights, rounded up or down (systematic resampling).
