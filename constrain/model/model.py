@@ -85,7 +85,7 @@ class ExLlamaV2(LoadableModel):
             cpu_logits: collect the logits on the CPU.
             indexed_embeddings: embeddings for ids outside the vocabulary.
             attention: attention metadata, for callers that manage the KV cache themselves: there is one pass for all
-                tokens, and ``cache``, ``input_mask`` and ``position_offsets`` are ignored.
+                tokens, ``cache``, ``input_mask`` and ``position_offsets`` are ignored, and adapters are not checked.
             kwargs: ignored, for compatibility.
 
         Returns:
@@ -162,13 +162,13 @@ class ExLlamaV2(LoadableModel):
             ``"logits"`` unless ``preprocess_only``; ``"last_state"`` and ``"states"`` (by position) if requested.
             Empty when aborted.
         """
+        adapters = ExLlamaV2Lora.listed(loras)
         if attention is None:
+            check_adapters(self, adapters)
             images = self._images(input_ids, cache, indexed_embeddings) if images is None else images
             attention = self._contiguous(input_ids, cache, input_mask, position_offsets, images)
         else:
             cache = None
-        adapters = ExLlamaV2Lora.listed(loras)
-        check_adapters(self, adapters)
         context = ForwardContext(attention, adapters, indexed_embeddings or ())
         last = self.last_kv_layer_idx if preprocess_only else self.head_layer_idx - 1
         wanted = set(extract_state_indices or ())
