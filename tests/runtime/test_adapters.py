@@ -56,7 +56,7 @@ def test_each_sequence_is_as_if_it_were_alone(
     runtime.runner.is_asynchronous = mode != "synchronous"
     used: list[tuple[ExLlamaV2Lora, ...]] = []
     decode = runtime.runner.decode
-    monkeypatch.setattr(runtime.runner, "decode", lambda rows, loras=(): used.append(loras) or decode(rows, loras))
+    monkeypatch.setattr(runtime.runner, "decode", lambda rows, loras, *rest: used.append(loras) or decode(rows, loras))
     handles = {key: runtime.submit(asked(groups[key[0]], key[1])) for key in expected}
     assert {key: handle.result().text for key, handle in handles.items()} == expected
     # The scheduler alternates between adapters, and none starves once the prompts of all have been computed.
