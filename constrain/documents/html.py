@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from constrain.documents.document import Document
 from constrain.documents.encodings import decoded, encoding_note
 from constrain.documents.forms import show_forms
+from constrain.documents.html_lists import number_lists, with_marks
 from constrain.documents.html_tables import lay_out_tables
 from constrain.documents.optional import optional
 
@@ -68,18 +69,6 @@ def drop_hidden(tree: HtmlElement) -> None:
         element.set("style", _IMPORTANT.sub("", element.get("style")))
 
 
-def number_lists(tree: HtmlElement) -> None:
-    """Give the items of lists the numbers that they have by their list, in the form that inscriptis knows."""
-    for ordered in tree.xpath("//ol[@start or @reversed]"):
-        items = ordered.findall("li")
-        is_reversed = "reversed" in ordered.attrib
-        start = ordered.get("start", "").strip()
-        number = int(start) if start.isdecimal() else len(items) if is_reversed else 1
-        for item in items if is_reversed else items[:1]:
-            item.set("value", item.get("value", str(number)))
-            number -= 1
-
-
 def replace_ampersands(tree: HtmlElement) -> None:
     """Replace ``&``, so that inscriptis finds no character references: ``?a=1&region=2`` would have a ``®``."""
     for element in tree.iter():
@@ -97,7 +86,7 @@ def _layout() -> ParserConfig:
 
     blocks = {name: Style(display=Display.block) for name in _BLOCKS}
     term = Style(display=Display.block, padding_inline=_INDENT)
-    return ParserConfig(css=RELAXED_CSS_PROFILE | blocks | {"dd": term})
+    return with_marks(ParserConfig(css=RELAXED_CSS_PROFILE | blocks | {"dd": term}))
 
 
 def _title(markup: str, source: str) -> str:

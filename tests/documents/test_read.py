@@ -139,6 +139,12 @@ def test_html_that_is_nested_deeply_is_read_or_refused() -> None:
             ["?a=1&region=2", "", "&lt;", "R&reg"],
         ),
         ("<ol start=3><li>c<li>d</ol><ol reversed><li>b<li value=9>a</ol>", [" 3. c", " 4. d", " 2. b", " 9. a"]),
+        ("<ol start=-1><li>c<li>d<li>e</ol>", ["-1. c", " 0. d", " 1. e"]),
+        ("<ol type=a start=26><li>c<li type=I>d<li type=i value=4>e</ol>", [" z. c", "XXVII. d", "iv. e"]),
+        (
+            "<ol style='color:red; list-style: inside Upper-Alpha'><li>c<ol type=i><li>d<ul><li>e</ul></ol><li>f</ol>",
+            [" A. c", "     i. d", "          o e", " B. f"],
+        ),
     ],
 )
 def test_html_has_the_lines_that_are_shown(page: str, lines: list[str]) -> None:

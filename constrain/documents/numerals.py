@@ -1,0 +1,51 @@
+"""The numbers of lists in the forms that documents have them: digits, letters and Roman numerals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+_ROMAN = (
+    *((1000, "m"), (900, "cm"), (500, "d"), (400, "cd"), (100, "c"), (90, "xc"), (50, "l"), (40, "xl")),
+    *((10, "x"), (9, "ix"), (5, "v"), (4, "iv"), (1, "i")),
+)
+#: The first number that has no Roman numeral.
+_ROMAN_END = 4000
+
+
+def alphabetic(number: int) -> str:
+    """Return a number as letters in the way of HTML: a to z, aa, ab; digits for numbers below 1."""
+    letters = ""
+    rest = number
+    while rest > 0:
+        rest, letter = divmod(rest - 1, 26)
+        letters = chr(ord("a") + letter) + letters
+    return letters or str(number)
+
+
+def repeated(number: int) -> str:
+    """Return a number as letters in the way of Word: a to z, aa, bb; digits for numbers below 1."""
+    if number < 1:
+        return str(number)
+    times, letter = divmod(number - 1, 26)
+    return chr(ord("a") + letter) * (times + 1)
+
+
+def roman(number: int) -> str:
+    """Return a number as a Roman numeral in lower case; digits for numbers that have none."""
+    if not 0 < number < _ROMAN_END:
+        return str(number)
+    numeral = ""
+    for value, letters in _ROMAN:
+        times, number = divmod(number, value)
+        numeral += letters * times
+    return numeral
+
+
+def zero_filled(number: int) -> str:
+    """Return a number with at least two digits."""
+    return f"{number:02d}"
+
+
+def capital(form: Callable[[int], str]) -> Callable[[int], str]:
+    """Return a form in capitals."""
+    return lambda number: form(number).upper()
