@@ -11,6 +11,7 @@ from mimetypes import guess_extension
 from typing import Any
 
 from constrain.documents.encodings import decode
+from constrain.documents.flowed import unwrapped
 from constrain.documents.html import html_to_text
 
 #: Which of several alternatives is read: the first of these that has text, then the others in their order.
@@ -134,6 +135,8 @@ class _Walk:
             text = html_to_text(text, self.source)
         elif part.get_content_type() == "text/rfc822-headers":
             text = _fields(_message(content))
+        elif _parameter(part, "format") == "flowed":
+            text = unwrapped(text, _parameter(part, "delsp") == "yes")
         return _of_text(part, content, text)
 
 
@@ -141,6 +144,11 @@ def _of_text(part: EmailMessage, content: bytes, text: str) -> Parts:
     name = part.get_filename()
     is_attached = part.is_attachment() or name is not None
     return Parts(attachments=[Attachment(name or "text", content, text)]) if is_attached else Parts([text])
+
+
+def _parameter(part: EmailMessage, name: str) -> str:
+    """Return a parameter of the content type in lower case; ``""`` if there is none."""
+    return str(part.get_param(name, "")).strip().lower()
 
 
 def _fields(message: EmailMessage) -> str:

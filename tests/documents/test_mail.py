@@ -156,3 +156,21 @@ def test_a_header_of_transport_makes_a_mail(header: str) -> None:
 
 def test_a_mail_without_transport_is_from_an_address_at_a_date() -> None:
     assert read_bytes((HEADERS + "\r\nHello").encode(), "note").metadata["subject"] == "Pears"
+
+
+def flowed(text: str, **parameters: str) -> str:
+    kind = "; ".join(["Content-Type: text/plain", *(f"{name}={value}" for name, value in parameters.items())])
+    return read_bytes(f"{HEADERS}{kind}\r\n\r\n".encode() + text.encode(), "a.eml").text.partition("\n\n")[2]
+
+
+def test_lines_that_flow_are_paragraphs() -> None:
+    text = "Please send \nthree pears.\n\n> It was \n> so long\n>> ago \n> Thanks \nBye \n-- \nAda \nRome"
+    lines = "Please send three pears.\n\n> It was so long\n>> ago\n> Thanks\nBye\n-- \nAda Rome"
+    assert flowed(text, format="Flowed") == lines
+    assert flowed(text) == text
+
+
+def test_lines_that_flow_may_be_stuffed_and_may_have_spaces_of_their_own() -> None:
+    assert flowed(" > 3 pears\n From \nhere", format="flowed") == "> 3 pears\nFrom here"
+    assert flowed("三个 \n梨", format="flowed", delsp="yes") == "三个梨"
+    assert flowed("last \n", format="flowed") == "last"
