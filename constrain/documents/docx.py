@@ -7,6 +7,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from constrain.documents.document import Document
+from constrain.documents.docx_numbers import number_paragraphs
 from constrain.documents.optional import optional
 from constrain.errors import DocumentError
 
@@ -40,7 +41,8 @@ _WRAPPERS = {f"{_W}{name}" for name in ("sdt", "sdtContent", "customXml", "ins",
 def read_docx(content: bytes, source: str) -> Document:
     """Read a Word document: headers, paragraphs and tables in their order, footnotes and endnotes, and footers.
 
-    A row of a table is a line, with ``" | "`` between its cells. The metadata has the title and the author.
+    A row of a table is a line, with ``" | "`` between its cells. Paragraphs of lists begin with their numbers, or with
+    ``*`` for a bullet. The metadata has the title and the author.
 
     Raises:
         DocumentError: the file is broken or encrypted, or python-docx is not installed.
@@ -51,6 +53,7 @@ def read_docx(content: bytes, source: str) -> Document:
         word = docx.Document(BytesIO(content))
     except Exception as error:  # of many types, for what can be wrong with archives, XML and their relations
         raise DocumentError(source, _what_is_wrong(content)) from error
+    number_paragraphs(word)
     blocks = [*_margins(word, "header"), *_blocks(word.element.body), *_notes(word), *_margins(word, "footer")]
     properties = {"title": word.core_properties.title, "author": word.core_properties.author}
     metadata = {name: value for name, value in properties.items() if value}

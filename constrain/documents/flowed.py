@@ -1,4 +1,4 @@
-"""Texts of e-mails whose lines flow (``format=flowed``, RFC 3676): a line that ends with a space goes on in the next."""
+"""Texts of e-mails whose lines flow (``format=flowed``, RFC 3676): one that ends with a space goes on in the next."""
 
 from __future__ import annotations
 
