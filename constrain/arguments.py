@@ -72,6 +72,12 @@ def check_names(given: Iterable[str], known: Collection[str]) -> None:
             raise ArgumentError(f"there is no option {name!r}; {others}")
 
 
+def kind_of(value: Any) -> str:
+    """Return the type of a value with its article, for messages: ``"an int"``, ``"a list"``, ``"None"``."""
+    name = type(value).__name__
+    return "None" if value is None else f"{'an' if name[0] in 'aeioAEIO' else 'a'} {name}"
+
+
 def refused(name: str, value: Any, wanted: str, error: Refusal = ArgumentError) -> Exception:
     """Return the error for an invalid argument; ``wanted`` describes valid ones."""
     kind = "" if value is None else f" ({type(value).__name__})"

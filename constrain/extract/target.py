@@ -6,7 +6,7 @@ import json
 import re
 import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, is_dataclass
 from functools import cached_property
 from types import BuiltinFunctionType, FunctionType
@@ -123,6 +123,8 @@ class Target(Generic[T]):
     def write(self, value: Any) -> str:
         """Return a record as the JSON text that a model would write; it is not validated.
 
+        If an equal value is not read from what the serializers of fields write, they do not run.
+
         Args:
             value: a value of the type, or JSON.
 
@@ -130,9 +132,22 @@ class Target(Generic[T]):
             ArgumentError: the value is neither.
         """
         try:
-            return _text(with_sorted_sets(self._dumped(value, round_trip=True)))
+            written = self._written(value, self._serializer)
         except (ValueError, TypeError, RecursionError) as error:
             raise ArgumentError(f"the record cannot be written as JSON: {error}") from error
+        if self.adapter is None or self._is_read_as(value, written):
+            return written
+        with suppress(ValueError, TypeError, RecursionError):
+            plain = self._written(value, record_serializer(self.adapter, is_plain=True))
+            return plain if self._is_read_as(value, plain) else written
+        return written
+
+    def _is_read_as(self, value: Any, text: str) -> bool:
+        """Whether an equal value is read from a text."""
+        try:
+            return bool(self.read(text).value == value)
+        except Exception:  # of comparisons, which are not ours
+            return False
 
     def read(self, text: str) -> Reading[T]:
         """Parse and validate a record.
@@ -195,15 +210,12 @@ class Target(Generic[T]):
     def dump_unordered(self, value: T) -> Any:
         """Return a value as :meth:`dump` does, but sets as in :func:`~constrain.extract.type_serializer.set_items`."""
         try:
-            return json.loads(_text(self._dumped(value)))
+            return json.loads(_text(_dumped(value, self._serializer)))
         except (ValueError, TypeError, RecursionError) as error:
             raise ExtractionError(f"the record cannot be written as JSON: {error}") from error
 
-    def _dumped(self, value: Any, round_trip: bool = False) -> Any:
-        """Return a value as JSON with marks for sets; with ``round_trip`` without computed fields, to be read again."""
-        if self._serializer is None:
-            return value
-        return self._serializer.to_python(value, mode="json", by_alias=True, round_trip=round_trip, warnings=False)
+    def _written(self, value: Any, serializer: SchemaSerializer | None) -> str:
+        return _text(with_sorted_sets(_dumped(value, serializer, round_trip=True)))
 
     @cached_property
     def _serializer(self) -> SchemaSerializer | None:
@@ -217,6 +229,13 @@ class Target(Generic[T]):
             whole: the record that contains it; matches ``output_schema``.
         """
         return without_quotes(written, _notes(self._output_validator, whole)) if self.has_quotes else (written, [])
+
+
+def _dumped(value: Any, serializer: SchemaSerializer | None, round_trip: bool = False) -> Any:
+    """Return a value as JSON with marks for sets; with ``round_trip`` without computed fields, to be read again."""
+    if serializer is None:
+        return value
+    return serializer.to_python(value, mode="json", by_alias=True, round_trip=round_trip, warnings=False)
 
 
 def _why_not(error: PydanticUserError) -> str:

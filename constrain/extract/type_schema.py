@@ -11,6 +11,9 @@ from pydantic_core import core_schema
 from constrain.extract import type_patterns as patterns
 from constrain.extract.subschemas import resolved, with_subschemas
 
+#: Types of core schemas whose values no text is read as.
+_UNREADABLE = frozenset("tuple list set frozenset dict none dataclass typed-dict named-tuple arguments".split())
+
 
 class RecordSchema(GenerateJsonSchema):
     """Generates schemas for records that a model writes, rather than for JSON from anywhere.
@@ -20,7 +23,8 @@ class RecordSchema(GenerateJsonSchema):
       ``null``, which it does more reliably than leaving the field out.
     - Decimals are numbers, with their limits of digits; pydantic would also accept any string.
     - The field by which a discriminated union tells its models apart is required, also where it has a default.
-    - A field that is read from a path alone has no schema: pydantic would give it a name by which it is not read.
+    - A field that is read from a path alone has no schema: pydantic would give it a name by which it is not read. Nor
+      has a mapping whose keys are not read from the names that JSON has, such as one by tuples.
     """
 
     def generate(self, schema: core_schema.CoreSchema, mode: JsonSchemaMode = "validation") -> JsonSchemaValue:
@@ -51,6 +55,16 @@ class RecordSchema(GenerateJsonSchema):
         number = next((kind for kind in accepted.get("anyOf", ()) if kind.get("type") == "number"), accepted)
         limits = {key: limit for key, limit in _digit_limits(schema).items() if key not in number}
         return number | limits
+
+    def dict_schema(self, schema: core_schema.DictSchema) -> JsonSchemaValue:
+        keys: Any = schema.get("keys_schema", {"type": "any"})
+        if not _is_read_from_text(keys):
+            reason = f"a mapping by {keys['type']}: names in JSON are texts; give a list of models with key and value"
+            return self.handle_invalid_for_json_schema(schema, reason)
+        written = super().dict_schema(schema)
+        if keys["type"] == "enum" and keys.get("sub_type") in ("int", "float"):  # pydantic lists them as numbers
+            written["propertyNames"] = {"enum": [str(member.value) for member in keys["members"]]}
+        return written
 
     def is_subclass_schema(self, schema: core_schema.IsSubclassSchema) -> JsonSchemaValue:
         return self.handle_invalid_for_json_schema(schema, "a type, which has no form in JSON")
@@ -172,6 +186,20 @@ def _has_only_paths(schema: Any) -> bool:
         return False
     paths = alias if isinstance(alias[0], list) else [alias]
     return all(len(path) > 1 for path in paths)
+
+
+def _is_read_from_text(keys: Mapping[str, Any]) -> bool:
+    """Whether pydantic reads at least one key of a type from the name of a member of an object."""
+    kind = keys["type"]
+    if kind == "model":
+        return bool(keys.get("root_model")) and _is_read_from_text(keys["schema"])
+    if kind in ("nullable", "default"):
+        return _is_read_from_text(keys["schema"])
+    if kind == "literal":
+        return any(isinstance(each, str) for each in keys["expected"])
+    if kind == "enum" and keys.get("sub_type") is None:
+        return any(isinstance(member.value, str) for member in keys["members"])
+    return kind not in _UNREADABLE
 
 
 def _is_none_by_default(schema: Any) -> bool:

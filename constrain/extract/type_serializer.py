@@ -28,14 +28,18 @@ _HIDING = frozenset({"_serialize_secret", "_serialize_secret_field"})
 _SET = "\0set"
 
 
-def record_serializer(adapter: TypeAdapter[Any]) -> SchemaSerializer:
+def record_serializer(adapter: TypeAdapter[Any], *, is_plain: bool = False) -> SchemaSerializer:
     """Return a serializer that writes values in the form of :class:`~constrain.extract.type_schema.RecordSchema`.
 
     Fields have the names by which they are read, also those that other outputs exclude; model serializers do not run;
     secrets are written; decimals are numbers, unless a number would have other digits; durations have no years, which
     the format ``duration`` does not have beside days; and sets are objects, see :func:`set_items`.
+
+    Args:
+        adapter: the type.
+        is_plain: whether the serializers of fields, and those in annotations, do not run either.
     """
-    schema: Any = _written(adapter.core_schema, is_by_alias=True)
+    schema: Any = _written(_plain(adapter.core_schema) if is_plain else adapter.core_schema, is_by_alias=True)
     try:  # pydantic would take the serializers that models have already
         return SchemaSerializer(schema, _use_prebuilt=False)
     except TypeError:  # older versions have no such argument
@@ -84,6 +88,23 @@ def _written(node: Any, is_by_alias: bool) -> Any:
     elif _hides(node.get("serialization")):
         changed["serialization"] = {"type": "function-plain", "function": _revealed, "when_used": "unless-none"}
     return changed
+
+
+def _plain(node: Any) -> Any:
+    """Return a core schema, or a collection of them, without the serializers that are not pydantic's."""
+    if isinstance(node, (list, tuple)):
+        return type(node)(map(_plain, node))
+    if not isinstance(node, dict):
+        return node
+    kept = {key: value for key, value in node.items() if key != "serialization" or not _is_of_user(value)}
+    if not isinstance(node.get("type"), str):
+        return {name: _plain(child) for name, child in kept.items()}
+    return {key: _plain(value) if key in _INNER else value for key, value in kept.items()}
+
+
+def _is_of_user(serialization: Any) -> bool:
+    function = (serialization or {}).get("function")
+    return function is not None and not getattr(function, "__module__", "").startswith("pydantic")
 
 
 def _as_read(field: Mapping[str, Any], is_by_alias: bool) -> dict[str, Any]:

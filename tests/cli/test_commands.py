@@ -86,6 +86,8 @@ def test_generate_names_what_does_not_compile(tiny_dir: Path) -> None:
         ("--schema", b"\xff\xfe", "is not JSON"),
         ("--schema", b"[" * 100_000, "is not JSON"),
         ("--schema", b'"text"', "is not a JSON Schema: that is an object, not a str"),
+        ("--schema", b"3", "is not a JSON Schema: that is an object, not an int"),
+        ("--schema", b"null", "is not a JSON Schema: that is an object, not None"),
         ("--schema", b'{"type": "strin"}', "not a valid JSON Schema"),
     ],
 )

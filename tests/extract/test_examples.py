@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
-from pydantic import BaseModel, field_validator
+from pydantic import BaseModel, BeforeValidator, PlainSerializer, field_serializer, field_validator
 
 import constrain
 from constrain import LLM, Evidence, Quote
@@ -44,6 +45,50 @@ def test_decimals_of_examples_are_numbers() -> None:
     target = Target.of(dict[str, Decimal])
     examples = checked_examples(target, [("a", {"a": Decimal("12.50")}), ("b", {"b": 3}), ("c", {"c": 0.1})])
     assert [each.record for each in examples] == ['{"a": 12.5}', '{"b": 3}', '{"c": 0.1}']
+
+
+Cents = Annotated[float, BeforeValidator(lambda cents: cents / 100), PlainSerializer(lambda value: 100 * value)]
+
+
+class Stay(BaseModel):
+    """Its serializers write for people, and lose what a record has."""
+
+    day: date
+    price: float
+    tax: Annotated[float, PlainSerializer(round)] = 0
+    nights: Annotated[list[int], PlainSerializer(len)] = []
+
+    @field_serializer("day")
+    def _for_people(self, day: date) -> str:
+        return f"{day:%d.%m.}"
+
+    @field_serializer("price", mode="wrap")
+    def _rounded(self, price: float, write: Any) -> Any:
+        return write(round(price))
+
+
+class Unequal(BaseModel):
+    price: Annotated[float, PlainSerializer(round)]
+
+    def __eq__(self, other: object) -> bool:
+        raise ValueError("the truth of prices is ambiguous")
+
+
+def test_serializers_of_fields_take_nothing_from_records() -> None:
+    target = Target.of(list[Stay])
+    (example,) = checked_examples(target, [("a", [Stay(day=date(2026, 3, 1), price=2.5, tax=0.25, nights=[3, 4])])])
+    record = {"day": "2026-03-01", "price": 2.5, "tax": 0.25, "nights": [3, 4]}
+    assert json.loads(example.record) == [record]
+
+
+def test_serializers_of_fields_that_lose_nothing_write_records() -> None:
+    (example,) = checked_examples(Target.of(Cents), [("a", 2.5)])
+    assert example.record == "250.0"
+
+
+def test_records_that_cannot_be_compared_are_written() -> None:
+    (example,) = checked_examples(Target.of(Unequal), [("a", Unequal(price=2.0))])
+    assert json.loads(example.record) == {"price": 2}
 
 
 def test_records_are_values_or_json() -> None:

@@ -10,7 +10,7 @@ from datetime import date
 from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import AfterValidator, AliasPath, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, AliasPath, BaseModel, BeforeValidator, ConfigDict, Field
 
 from constrain.errors import ExtractionError, SchemaError
 from constrain.extract.target import Target
@@ -236,6 +236,46 @@ def test_a_class_that_is_no_record_is_named() -> None:
 def test_a_type_of_types_has_no_schema() -> None:
     with pytest.raises(SchemaError, match="a type, which has no form in JSON"):
         Target.of(dict[str, type[int]])
+
+
+class Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True)
+    x: int
+
+
+class Corner(enum.Enum):
+    LEFT = (0, 0)
+
+
+@pytest.mark.parametrize("key", [tuple[int, int], tuple[str, ...], frozenset[str], Frozen, Corner, Literal[1, 2], None])
+def test_mappings_by_what_is_not_read_from_texts_have_no_schema(key: Any) -> None:
+    """Pydantic has a schema for them, all of whose records but the empty one it refuses."""
+    for what in (dict[key, int], list[dict[key | None, int]]):
+        with pytest.raises(SchemaError, match=r"a mapping by .*: names in JSON are texts; give a list of models with"):
+            Target.of(what)
+
+
+def test_mappings_by_what_is_read_from_texts_have_a_schema() -> None:
+    split = Annotated[tuple[str, ...], BeforeValidator(lambda text: text.split("-"))]
+    for key, text, value in ((split, '{"a-b": 1}', ("a", "b")), (str | None, '{"a": 1}', "a")):
+        assert Target.of(dict[key, int]).read(text).value == {value: 1}  # type: ignore[valid-type]
+
+
+class Floor(enum.IntEnum):
+    GROUND = 0
+    FIRST = 1
+
+
+class Size(float, enum.Enum):
+    HALF = 0.5
+
+
+def test_names_of_numbered_members_are_texts() -> None:
+    for key, text in ((Floor, '{"1": 2}'), (Size, '{"0.5": 2}')):
+        target: Target[Any] = Target.of(dict[key, int])  # type: ignore[valid-type]
+        value = target.read(text).value
+        assert list(map(type, value)) == [key] and target.write(value) == text
+        assert target.violations({"2": 2})
 
 
 def test_what_is_nested_too_deeply_is_refused() -> None:
