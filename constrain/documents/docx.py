@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from constrain.documents.document import Document
-from constrain.documents.docx_numbers import number_paragraphs
+from constrain.documents.docx_kinds import as_docx
+from constrain.documents.docx_numbers import end_is_deleted, is_deleted, number_paragraphs
+from constrain.documents.numerals import raised
 from constrain.documents.optional import optional
 from constrain.errors import DocumentError
 
@@ -15,16 +17,18 @@ if TYPE_CHECKING:
     from docx.document import Document as WordDocument
 
 _W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
+_M = "{http://schemas.openxmlformats.org/officeDocument/2006/math}"
 #: Elements that hold text: of words, and of formulas.
-_TEXTS = {f"{_W}t", "{http://schemas.openxmlformats.org/officeDocument/2006/math}t"}
+_TEXTS = {f"{_W}t", f"{_M}t"}
 #: Elements that stand for a character; what python-docx leaves out, as insertions under review, is inside of others.
-_CHARACTERS = {f"{_W}tab": "\t", f"{_W}br": "\n", f"{_W}cr": "\n", f"{_W}noBreakHyphen": "-"}
+_CHARACTERS = {f"{_W}tab": "\t", f"{_W}ptab": "\t", f"{_W}br": "\n", f"{_W}cr": "\n", f"{_W}noBreakHyphen": "-"}
 #: Copies of other text: what old programs show in place of a drawing, and what was there before a change.
 _COPIES = {
     "{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback",
     f"{_W}del",
     f"{_W}moveFrom",
     f"{_W}pPr",
+    f"{_W}trPr",
     f"{_W}rPr",
 }
 #: Symbols of forms in fonts that have no Unicode, by font and the last two digits of their code.
@@ -34,6 +38,8 @@ _SYMBOLS = {
 }
 #: Values of settings that are on.
 _ON = {"1", "true", "on"}
+#: Elements whose text stands above or below other text: runs, readings, powers and fractions.
+_INLINE = {f"{_W}r", f"{_W}ruby", f"{_M}sup", f"{_M}num", f"{_M}den"}
 #: Content controls, and the like, that may stand around rows and cells.
 _WRAPPERS = {f"{_W}{name}" for name in ("sdt", "sdtContent", "customXml", "ins", "moveTo")}
 
@@ -42,7 +48,7 @@ def read_docx(content: bytes, source: str) -> Document:
     """Read a Word document: headers, paragraphs and tables in their order, footnotes and endnotes, and footers.
 
     A row of a table is a line, with ``" | "`` between its cells. Paragraphs of lists begin with their numbers, or with
-    ``*`` for a bullet. The metadata has the title and the author.
+    ``*`` for a bullet. The metadata has the title and the author. Files with macros and templates are read as well.
 
     Raises:
         DocumentError: the file is broken or encrypted, or python-docx is not installed.
@@ -50,7 +56,7 @@ def read_docx(content: bytes, source: str) -> Document:
     with optional(source):
         import docx
     try:
-        word = docx.Document(BytesIO(content))
+        word = docx.Document(BytesIO(as_docx(content)))
     except Exception as error:  # of many types, for what can be wrong with archives, XML and their relations
         raise DocumentError(source, _what_is_wrong(content)) from error
     number_paragraphs(word)
@@ -91,13 +97,19 @@ def _notes(word: WordDocument) -> Iterator[str]:
 
 def _blocks(parent: Any) -> Iterator[str]:
     """Yield the paragraphs and tables inside of an element, also those in content controls and changes."""
+    begun = ""
     for child in parent.iterchildren("{*}*"):
         if child.tag == f"{_W}p":
-            yield "".join(_characters(child))
+            begun += "".join(_characters(child))
+            if not end_is_deleted(child):
+                yield begun
+                begun = ""
         elif child.tag == f"{_W}tbl":
-            yield "\n".join(map(_row, _within(child, f"{_W}tr")))
+            yield "\n".join(_row(row) for row in _within(child, f"{_W}tr") if not is_deleted(row.find(f"{_W}trPr")))
         elif child.tag not in _COPIES:
             yield from _blocks(child)
+    if begun:
+        yield begun
 
 
 def _row(row: Any) -> str:
@@ -127,15 +139,41 @@ def _characters(element: Any) -> Iterator[str]:
             yield _SYMBOLS.get(child.get(f"{_W}font", ""), {}).get(child.get(f"{_W}char", "")[-2:].upper(), "")
         elif child.tag == f"{_W}r" and _is_hidden(child):
             continue
+        elif child.tag in _INLINE:
+            yield from _inline(child)
         elif child.tag not in _COPIES:
             if child.tag == f"{_W}p":  # of a text box
                 yield "\n"
             yield from _characters(child)
 
 
+def _inline(element: Any) -> Iterator[str]:
+    """Yield the text of an element that stands above or below other text."""
+    if element.tag == f"{_W}ruby":  # the reading comes first in the file
+        for base in element.iterchildren(f"{_W}rubyBase"):
+            yield from _characters(base)
+        for reading in element.iterchildren(f"{_W}rt"):
+            yield f"({''.join(_characters(reading))})"
+        return
+    text = "".join(_characters(element))
+    if element.tag == f"{_M}sup":
+        yield raised(text)
+    elif element.tag == f"{_M}den":
+        yield f"/{text}" if text.isalnum() else f"/({text})"
+    elif element.tag == f"{_M}num":
+        yield text if text.isalnum() else f"({text})"
+    else:
+        yield raised(text) if _has(element, "vertAlign", {"superscript"}) else text
+
+
 def _is_hidden(run: Any) -> bool:
+    return _has(run, "vanish", _ON)
+
+
+def _has(run: Any, name: str, values: Collection[str]) -> bool:
+    """Whether a property of a run has one of some values."""
     properties = run.find(f"{_W}rPr")
-    return properties is not None and _setting(properties, "vanish", "0") in _ON
+    return properties is not None and _setting(properties, name, "0") in values
 
 
 def _choice(field: Any) -> str:

@@ -43,6 +43,16 @@ def number_paragraphs(word: WordDocument) -> None:
             _begin_with(paragraph, mark)
 
 
+def end_is_deleted(paragraph: Any) -> bool:
+    """Whether the end of a paragraph was deleted under review, so that the next one goes on with it."""
+    return is_deleted(paragraph.find(f"{_W}pPr/{_W}rPr"))
+
+
+def is_deleted(properties: Any | None) -> bool:
+    """Whether the properties of a row, or of the end of a paragraph, say that it was deleted under review."""
+    return properties is not None and any(_child(properties, name) is not None for name in ("del", "moveFrom"))
+
+
 def _begin_with(paragraph: Any, mark: str) -> None:
     run = paragraph.makeelement(f"{_W}r")
     text = run.makeelement(f"{_W}t")
@@ -165,7 +175,7 @@ class _Numbering:
     def mark(self, paragraph: Any) -> str:
         """Return what stands before a paragraph, the next one of the document; empty if it is none of a list."""
         properties = _child(paragraph, "pPr")
-        if next(paragraph.iterancestors(_FALLBACK), None) is not None or _is_deleted(properties):
+        if next(paragraph.iterancestors(_FALLBACK), None) is not None or end_is_deleted(paragraph):
             return ""
         own = None if properties is None else _child(properties, "numPr")
         style = _value(properties, "pStyle") or self.default
@@ -257,12 +267,6 @@ def _is_on(element: Any | None) -> bool:
 
 def _is_default(style: Any) -> bool:
     return style.get(f"{_W}default") in {"1", "true", "on"}
-
-
-def _is_deleted(properties: Any | None) -> bool:
-    """Whether the end of a paragraph was deleted under review, so that it is part of the next one."""
-    style = None if properties is None else _child(properties, "rPr")
-    return style is not None and (_child(style, "del") is not None or _child(style, "moveFrom") is not None)
 
 
 def _ordinal(number: int) -> str:

@@ -9,7 +9,9 @@ from constrain.documents.document import Document
 from constrain.documents.encodings import decoded, encoding_note
 from constrain.documents.forms import show_forms
 from constrain.documents.html_lists import number_lists, with_marks
+from constrain.documents.html_spans import separate_spans
 from constrain.documents.html_tables import lay_out_tables
+from constrain.documents.numerals import raised
 from constrain.documents.optional import optional
 
 if TYPE_CHECKING:
@@ -26,6 +28,10 @@ _BLOCKS = "caption center details dialog dir dl dt fieldset form hr legend menu 
 _INDENT = 4
 #: Stands for ``&``; no text has this character, which is kept for programs (a noncharacter of Unicode).
 _AMPERSAND = "\ufdd0"
+#: Characters of the layout, and those that only say where a word may be broken, so that searches would miss it.
+_CHARACTERS = {ord(_AMPERSAND): "&", 0xAD: None, 0x200B: None, 0x2060: None, 0xFEFF: None}
+#: Elements that show their content only in programs without the element that they are, and what a script opens.
+_NOT_SHOWN = "//audio | //video | //canvas | //iframe | //datalist | //dialog[not(@open)]"
 _IMPORTANT = re.compile(r"!\s*important", re.IGNORECASE)
 
 
@@ -50,11 +56,13 @@ def html_to_text(markup: str, source: str) -> str:
     if tree is None:
         return ""
     drop_hidden(tree)
+    show_inline(tree)
     lay_out_tables(tree)
     show_forms(tree)
+    separate_spans(tree)
     number_lists(tree)
     replace_ampersands(tree)
-    lines = Inscriptis(tree, _layout()).get_text().replace(_AMPERSAND, "&").splitlines()
+    lines = Inscriptis(tree, _layout()).get_text().translate(_CHARACTERS).splitlines()
     return "\n".join(line.rstrip() for line in lines).strip("\n")
 
 
@@ -63,10 +71,23 @@ def drop_hidden(tree: HtmlElement) -> None:
     from lxml.etree import Comment, ProcessingInstruction, strip_elements
 
     strip_elements(tree, Comment, ProcessingInstruction, "template", with_tail=False)
-    for element in tree.xpath("//body//*[@hidden]"):  # a whole page is hidden only until it is loaded
+    # A whole page is hidden only until it is loaded.
+    for element in tree.xpath(f"//body//*[@hidden] | {_NOT_SHOWN}"):
         element.drop_tree()
     for element in tree.xpath("//*[contains(@style, '!')]"):  # inscriptis knows no such style
         element.set("style", _IMPORTANT.sub("", element.get("style")))
+
+
+def show_inline(tree: HtmlElement) -> None:
+    """Tell digits above the line, readings beside characters, and fractions from the text that they stand at."""
+    for power in tree.xpath("//sup | //msup/*[2]"):
+        if (text := power.text_content()) != raised(text):
+            power.text, power[:] = raised(text), []
+    for reading in tree.xpath("//rt[not(preceding-sibling::rp)]"):
+        reading.text, reading[:] = f"({reading.text_content()})", []
+    for below in tree.xpath("//mfrac/*[2]"):
+        below.addprevious(slash := below.makeelement("mo"))
+        slash.text = "/"
 
 
 def replace_ampersands(tree: HtmlElement) -> None:
@@ -80,19 +101,23 @@ def replace_ampersands(tree: HtmlElement) -> None:
 
 def _layout() -> ParserConfig:
     from inscriptis.css_profiles import RELAXED_CSS_PROFILE
-    from inscriptis.html_properties import Display
+    from inscriptis.html_properties import Display, VerticalAlignment
     from inscriptis.model.config import ParserConfig
     from inscriptis.model.html_element import HtmlElement as Style
 
     blocks = {name: Style(display=Display.block) for name in _BLOCKS}
     term = Style(display=Display.block, padding_inline=_INDENT)
-    return with_marks(ParserConfig(css=RELAXED_CSS_PROFILE | blocks | {"dd": term}))
+    cell = Style(valign=VerticalAlignment.top)  # so that a row begins in one line
+    return with_marks(
+        ParserConfig(css=RELAXED_CSS_PROFILE | blocks | {"dd": term, "span": Style(), "td": cell, "th": cell})
+    )
 
 
 def _title(markup: str, source: str) -> str:
     """Return the title of a page, or an empty string."""
     tree = _tree(markup, source)
-    return "" if tree is None else " ".join((tree.findtext(".//title") or "").split())
+    titles = [] if tree is None else tree.xpath("//title[not(ancestor::svg)]")
+    return " ".join(titles[0].text_content().split()) if titles else ""
 
 
 def _tree(markup: str, source: str) -> HtmlElement | None:

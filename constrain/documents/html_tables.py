@@ -13,10 +13,18 @@ _COLUMNS = 50
 
 
 def lay_out_tables(tree: HtmlElement) -> None:
-    """Make tables begin on lines of their own, and fill the columns that a cell spans with empty cells."""
+    """Make tables begin on lines of their own, and fill the columns that a cell spans with empty cells.
+
+    Paragraphs in the cells of a row are lines, without empty ones between them, which would tear the rows apart.
+    """
     for table in list(tree.iter("table")):
         table.addprevious(table.makeelement("hr"))  # ends the line before, and has no text
-        _fill(table.xpath("./tr | ./thead/tr | ./tbody/tr | ./tfoot/tr"))
+        rows = table.xpath("./tr | ./thead/tr | ./tbody/tr | ./tfoot/tr")
+        for row in rows:
+            cells = [cell for cell in row.iterchildren("td", "th") if cell.text_content().strip()]
+            for paragraph in [each for cell in cells for each in cell.iterchildren("p")] if len(cells) > 1 else ():
+                paragraph.tag = "section"  # a block without margins
+        _fill(rows)
 
 
 def _fill(rows: Sequence[HtmlElement]) -> None:

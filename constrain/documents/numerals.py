@@ -1,13 +1,16 @@
-"""The numbers of lists in the forms that documents have them: digits, letters and Roman numerals."""
+"""Forms of numbers in documents: letters and Roman numerals of lists, and digits above the line."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 _ROMAN = (
     *((1000, "m"), (900, "cm"), (500, "d"), (400, "cd"), (100, "c"), (90, "xc"), (50, "l"), (40, "xl")),
     *((10, "x"), (9, "ix"), (5, "v"), (4, "iv"), (1, "i")),
 )
+_RAISED = str.maketrans("0123456789+-−", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻")
+_RAISABLE = re.compile(r"[+−-]?[0-9]*")
 #: The first number that has no Roman numeral.
 _ROMAN_END = 4000
 
@@ -39,6 +42,11 @@ def roman(number: int) -> str:
         times, number = divmod(number, value)
         numeral += letters * times
     return numeral
+
+
+def raised(text: str) -> str:
+    """Return a text that stands above the line: digits as their own characters, so that 10⁹ does not read 109."""
+    return text.translate(_RAISED) if _RAISABLE.fullmatch(text.strip()) else text
 
 
 def zero_filled(number: int) -> str:

@@ -50,7 +50,7 @@ SUFFIXES: dict[str, Reader] = {
     **dict.fromkeys((".txt", ".text", ".md", ".markdown", ".rst", ".log"), read_text),
     **dict.fromkeys((".html", ".htm", ".xhtml"), read_html),
     ".pdf": read_pdf,
-    ".docx": read_docx,
+    **dict.fromkeys((".docx", ".docm", ".dotx", ".dotm"), read_docx),
     ".eml": _read_mail,
 }
 #: Readers by how a document begins, for other suffixes.

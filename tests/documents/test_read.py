@@ -7,6 +7,7 @@ import random
 from email.message import EmailMessage
 from io import BytesIO
 from pathlib import Path
+from zipfile import ZipFile
 
 import docx
 import pytest
@@ -105,6 +106,13 @@ def test_html_is_read_without_its_tags(text: str) -> None:
     assert document.text == f"{text}\n\nHello world\n\n  * one\n  * two\nName    Amount\nApples  12"
 
 
+def test_the_title_is_that_of_the_page() -> None:
+    picture = "<svg><title>Logo</title></svg>"
+    assert read_bytes(f"<body>{picture}<p>Hello".encode(), "a.html").metadata == {}
+    page = f"<head><title>Offer</title></head><body>{picture}<p>Hello"
+    assert read_bytes(page.encode(), "a.html").metadata == {"title": "Offer"}
+
+
 def test_html_is_read_in_the_encoding_that_it_names() -> None:
     page = '<html><head><meta charset="{}"></head><body>{}</body></html>'
     for language, encoding in (("German", "iso-8859-15"), ("Greek", "iso-8859-7"), ("Chinese", "big5")):
@@ -127,7 +135,7 @@ def test_html_that_is_nested_deeply_is_read_or_refused() -> None:
         ("<section>a</section><section>b</section><hr>c<form>d</form>e", ["a", "b", "c", "d", "e"]),
         ("<details><summary>More</summary>text</details>", ["More", "text"]),
         ("Total<table><tr><td>Net<td>5</table>Bye", ["Total", "Net  5", "", "Bye"]),
-        ("<table><tr><td>A<table><tr><td>b<td>c</table><td>d</table>", ["A", "b  c  d"]),
+        ("<table><tr><td>A<table><tr><td>b<td>c</table><td>d</table>", ["A     d", "b  c"]),
         ("<p>Sum <?xml:namespace prefix = o /> 12<!-- no --> EUR</p>", ["Sum 12 EUR"]),
         (
             "a<template>no</template>b<p hidden>no</p>c<p style='Display: none ! IMPORTANT; x:y'>no</p>d",
@@ -139,6 +147,30 @@ def test_html_that_is_nested_deeply_is_read_or_refused() -> None:
             ["?a=1&region=2", "", "&lt;", "R&reg"],
         ),
         ("<ol start=3><li>c<li>d</ol><ol reversed><li>b<li value=9>a</ol>", [" 3. c", " 4. d", " 2. b", " 9. a"]),
+        (
+            "<table><tr><td><p>A</p><p>B</p><td><p>C</p><tr><td>x<td>y</table><table><tr><td><p>D</p><p>E</p></table>",
+            ["A  C", "B", "x  y", "", "D", "", "E"],
+        ),
+        ("<p>Rech&shy;nung Donau&#8203;dampf", ["Rechnung Donaudampf"]),
+        (
+            "10<sup>9</sup>/L m<sup>2</sup> see<sup><a href=x>12</a></sup> Na<sup>+</sup> 1<sup>st</sup> e<sup>-3</sup>",
+            ["10⁹/L m² see¹² Na⁺ 1st e⁻³"],
+        ),
+        ("<math><msup><mi>x</mi><mn>2</mn></msup><mo>=<mfrac><mn>1</mn><mn>2</mn></mfrac></math>", ["x²=1/2"]),
+        (
+            "<p>Total:<span>$</span><span>12<b><span>.</span></b></span><span>50</span><p>Net<span>(EUR)</span><span>3</span>",
+            ["Total: $12.50", "", "Net (EUR) 3"],
+        ),
+        (
+            "<p>Dear<span>Ada</span>! <span>Ring</span><b>Bo</b><span>,</span><br><span>a</span>@<span>b.de",
+            ["Dear Ada! Ring Bo,", "a@b.de"],
+        ),
+        ("<pre><span>f</span><span>(x)</span>\n  <span>y</span></pre>", ["f(x)", "  y"]),
+        ("<ruby>漢<rt>kan</rt></ruby>字 <ruby>漢<rp>(</rp><rt>kan</rt><rp>)</rp></ruby>", ["漢(kan)字 漢(kan)"]),
+        (
+            "a<video>no</video><iframe src=x>no</iframe>b<dialog>no</dialog><datalist id=l><option>no</datalist>c",
+            ["abc"],
+        ),
         ("<ol start=-1><li>c<li>d<li>e</ol>", ["-1. c", " 0. d", " 1. e"]),
         ("<ol type=a start=26><li>c<li type=I>d<li type=i value=4>e</ol>", [" z. c", "XXVII. d", "iv. e"]),
         (
@@ -269,6 +301,54 @@ def test_hidden_text_of_docx_is_left_out() -> None:
     word = docx.Document()
     word.element.body.insert(0, parse_xml(f"<w:p {nsdecls('w')}>{written}</w:p>"))
     assert read_bytes(saved(word), "a.docx").text == "yes!"
+
+
+def paragraphs(*contents: str) -> bytes:
+    word = docx.Document()
+    for content in contents:
+        word.element.body.insert_element_before(parse_xml(f"<w:p {nsdecls('w', 'm')}>{content}</w:p>"), "w:sectPr")
+    return saved(word)
+
+
+def run(text: str, style: str = "") -> str:
+    return f"<w:r><w:rPr>{style}</w:rPr>{text}</w:r>"
+
+
+def test_text_of_docx_above_and_below_the_line_is_told_apart() -> None:
+    raised = '<w:vertAlign w:val="superscript"/>'
+    power = run("<w:t>10</w:t>") + run("<w:t>9</w:t>", raised) + run("<w:t>/L, 1</w:t>") + run("<w:t>st</w:t>", raised)
+    ruby = run(f"<w:ruby><w:rt>{run('<w:t>kan</w:t>')}</w:rt><w:rubyBase>{run('<w:t>漢</w:t>')}</w:rubyBase></w:ruby>")
+    number = "<m:r><m:t>{}</m:t></m:r>"
+    square = f"<m:sSup><m:e>{number.format('x')}</m:e><m:sup>{number.format('2')}</m:sup></m:sSup>"
+    half = f"<m:f><m:num>{number.format('a+1')}</m:num><m:den>{number.format('2')}</m:den></m:f>"
+    text = read_bytes(paragraphs(power, ruby, f"<m:oMath>{square}{half}</m:oMath>"), "a.docx").text
+    assert text.split("\n\n") == ["10⁹/L, 1st", "漢(kan)", "x²(a+1)/2"]
+
+
+def test_what_was_deleted_under_review_is_left_out() -> None:
+    joined = paragraphs("<w:pPr><w:rPr><w:del/></w:rPr></w:pPr>" + run("<w:t>one </w:t>"), run("<w:t>paragraph</w:t>"))
+    assert read_bytes(joined, "a.docx").text == "one paragraph"
+    word = docx.Document()
+    row = "<w:tr>{}<w:tc><w:p><w:r><w:t>{}</w:t></w:r></w:p></w:tc></w:tr>"
+    rows = row.format("", "kept") + row.format("<w:trPr><w:del/></w:trPr>", "") + row.format("<w:trPr/>", "too")
+    word.element.body.insert(0, parse_xml(f"<w:tbl {nsdecls('w')}><w:tblPr/><w:tblGrid/>{rows}</w:tbl>"))
+    assert read_bytes(saved(word), "a.docx").text == "kept\ntoo"
+
+
+@pytest.mark.parametrize(
+    ("suffix", "kind"),
+    [
+        (".docm", "application/vnd.ms-word.document.macroEnabled.main+xml"),
+        (".dotx", "application/vnd.openxmlformats-officedocument.wordprocessingml.template.main+xml"),
+        (".dotm", "application/vnd.ms-word.template.macroEnabledTemplate.main+xml"),
+    ],
+)
+def test_other_kinds_of_word_files_are_read(suffix: str, kind: str) -> None:
+    with ZipFile(BytesIO(word_document("Hello"))) as archive, ZipFile(content := BytesIO(), "w") as other:
+        for name in archive.namelist():
+            main = "application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml"
+            other.writestr(name, archive.read(name).replace(main.encode(), kind.encode()))
+    assert "Hello" in read_bytes(content.getvalue(), f"a{suffix}").text
 
 
 def test_headers_that_are_shown_are_read() -> None:
