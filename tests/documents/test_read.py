@@ -153,8 +153,8 @@ def test_html_that_is_nested_deeply_is_read_or_refused() -> None:
         ),
         ("<p>Rech&shy;nung Donau&#8203;dampf", ["Rechnung Donaudampf"]),
         (
-            "10<sup>9</sup>/L m<sup>2</sup> see<sup><a href=x>12</a></sup> Na<sup>+</sup> 1<sup>st</sup> e<sup>-3</sup>",
-            ["10⁹/L m² see¹² Na⁺ 1st e⁻³"],
+            "10<sup>9</sup>/L m<sup>2</sup> s<sup><a href=x>12</a></sup> Na<sup>+</sup> 1<sup>st</sup> e<sup>-3</sup>",
+            ["10⁹/L m² s¹² Na⁺ 1st e⁻³"],
         ),
         ("<math><msup><mi>x</mi><mn>2</mn></msup><mo>=<mfrac><mn>1</mn><mn>2</mn></mfrac></math>", ["x²=1/2"]),
         (
