@@ -37,11 +37,17 @@ _IMPORTANT = re.compile(r"!\s*important", re.IGNORECASE)
 
 def read_html(content: bytes, source: str, encoding: str | None = None) -> Document:
     """Read a page: its text as it is laid out, with lists, tables and forms, and its title as metadata."""
-    declared = _DECLARED.search(content[:_DECLARED_WITHIN])
-    markup, used = decoded(content, source, declared[1].decode() if declared else None, encoding)
+    declared = declared_encoding(content)
+    markup, used = decoded(content, source, declared, encoding)
     title = _title(markup, source)
     metadata = {"title": title} if title else {}
     return Document(html_to_text(markup, source), source, metadata | ({} if declared else encoding_note(used)))
+
+
+def declared_encoding(content: bytes) -> str | None:
+    """Return the encoding that a page names itself; ``None`` if it names none."""
+    found = _DECLARED.search(content[:_DECLARED_WITHIN])
+    return found[1].decode() if found else None
 
 
 def html_to_text(markup: str, source: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from constrain.documents.encodings import decode
 from constrain.documents.flowed import unwrapped
-from constrain.documents.html import html_to_text
+from constrain.documents.html import declared_encoding, html_to_text
 
 #: Which of several alternatives is read: the first of these that has text, then the others in their order.
 _PREFERRED = ("text/plain", "text/html", "multipart/related", "multipart/mixed", "multipart/alternative")
@@ -130,6 +130,8 @@ class _Walk:
             return Parts()
         encoding = str(part.get("Content-Transfer-Encoding", "")).strip().lower()
         declared = self.charset if self.charset and encoding in _AS_IT_IS else part.get_content_charset()
+        if part.get_content_type() == "text/html" and declared in (None, "us-ascii"):  # which is the default
+            declared = declared_encoding(content) or declared
         text = decode(content, self.source, declared)
         if part.get_content_type() == "text/html":
             text = html_to_text(text, self.source)

@@ -163,6 +163,13 @@ def flowed(text: str, **parameters: str) -> str:
     return read_bytes(f"{HEADERS}{kind}\r\n\r\n".encode() + text.encode(), "a.eml").text.partition("\n\n")[2]
 
 
+@pytest.mark.parametrize("charset", ["", "; charset=us-ascii"])
+def test_pages_in_mails_may_name_their_encoding_themselves(charset: str) -> None:
+    page = "<html><head><meta charset=mac-cyrillic></head><body>Ёж</body></html>".encode("mac-cyrillic")
+    raw = f"{HEADERS}Content-Type: text/html{charset}\r\n\r\n".encode() + page
+    assert read_bytes(raw, "a.eml").text.endswith("\n\nЁж")
+
+
 def test_lines_that_flow_are_paragraphs() -> None:
     text = "Please send \nthree pears.\n\n> It was \n> so long\n>> ago \n> Thanks \nBye \n-- \nAda \nRome"
     lines = "Please send three pears.\n\n> It was so long\n>> ago\n> Thanks\nBye\n-- \nAda Rome"
