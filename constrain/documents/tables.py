@@ -121,10 +121,12 @@ def _csv(path: str, file: TextIO, lines: Iterator[str]) -> csv.DictReader[str]:
     most frequent candidate of the header.
     """
     csv.field_size_limit(_MAX_CELL)
-    header = file.readline()
+    start, header = 0, file.readline()
+    while header.isspace():  # empty lines before the header
+        start, header = file.tell(), file.readline()
     named = _SEPARATOR.fullmatch(header)
     if named is None:
-        file.seek(0)
+        file.seek(start)
     delimiter = "\t" if _suffix(path) == ".tsv" else named[1] if named else max(_DELIMITERS, key=header.count)
     return csv.DictReader(lines, delimiter=delimiter, restval="")
 

@@ -171,6 +171,13 @@ def test_the_delimiter_can_be_named_before_the_header(tmp_path: Path) -> None:
     assert [row.read().text for row in inputs([tmp_path / "a.csv"], column="text")] == ["x,y"]
 
 
+@pytest.mark.parametrize("header", ["text,id\n", "sep=;\ntext;id\n"])
+def test_empty_lines_before_the_header_of_a_table_are_passed_over(header: str, tmp_path: Path) -> None:
+    separator = header[-4]
+    (tmp_path / "a.csv").write_text(f"\n  \n{header}x{separator}1\n", encoding="utf-8")
+    assert [row.read().text for row in inputs([tmp_path / "a.csv"], column="text")] == ["x"]
+
+
 def test_other_encodings_and_long_cells_are_read(tmp_path: Path) -> None:
     path, long = tmp_path / "mails.csv", "Grüße aus Köln. " * 20_000
     path.write_text(f"id,text\n1,{long}\n", encoding="cp1252")
