@@ -7,18 +7,16 @@ from contextlib import closing
 from itertools import pairwise
 from statistics import median
 from threading import Lock
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING
 
 from constrain.documents.document import PAGES_WITHOUT_TEXT, Document, Page
 from constrain.documents.optional import optional
+from constrain.documents.pdf_columns import Character, Edges, Line, in_columns
 from constrain.documents.pdf_fields import fields_of
 from constrain.errors import DocumentError
 
 if TYPE_CHECKING:
     from pypdfium2 import PdfDocument, PdfPage, PdfTextPage
-
-#: Left, top, right and bottom edge, in points from the top left corner of the page.
-Edges: TypeAlias = tuple[float, float, float, float]
 
 #: Separators of the texts of two pages, and of two paragraphs.
 PAGE_BREAK = PARAGRAPH_BREAK = "\n\n"
@@ -32,17 +30,6 @@ _DISTANCES, _HEIGHTS = 1.4, 2.5
 
 #: PDFium is not safe to use from several threads.
 PDFIUM = Lock()
-
-
-class _Character(NamedTuple):
-    """A character, and its place if it has one."""
-
-    text: str
-    box: Edges | None
-
-
-#: The characters of a line.
-_Line: TypeAlias = list[_Character]
 
 
 def read_pdf(content: bytes, source: str) -> Document:
@@ -75,7 +62,7 @@ def _document(pdf: PdfDocument, source: str) -> Document:
     for number, page in enumerate(pdf, 1):
         placed = _Placement(page)
         fields = [(field.text, placed.edges(*field[1:])) for field in fields_of(pdf, page)]
-        characters = _text(_with_fields(_lines(page, placed), fields))
+        characters = _text(in_columns(_with_fields(_lines(page, placed), fields)))
         text = "".join(character.text for character in characters)
         boxes = tuple(character.box for character in characters)
         width, height = page.get_size()
@@ -92,12 +79,12 @@ def _document(pdf: PdfDocument, source: str) -> Document:
     return Document(PAGE_BREAK.join(texts), source, metadata, tuple(pages))
 
 
-def _lines(page: PdfPage, placed: _Placement) -> list[_Line]:
+def _lines(page: PdfPage, placed: _Placement) -> list[Line]:
     """Return the lines of a page, in the order of the file, which is that of reading."""
-    lines: list[_Line] = [[]]
+    lines: list[Line] = [[]]
     for character in _characters(page, placed):
         if character.text == _HYPHEN:
-            lines[-1].append(_Character("-", character.box))
+            lines[-1].append(Character("-", character.box))
         if character.text in ("\n", _HYPHEN):
             lines.append([])
         elif character.text >= " ":
@@ -105,7 +92,7 @@ def _lines(page: PdfPage, placed: _Placement) -> list[_Line]:
     return [line for line in map(_stripped, lines) if line]
 
 
-def _stripped(line: _Line) -> _Line:
+def _stripped(line: Line) -> Line:
     """Return a line without spaces at its end."""
     length = len(line)
     while length and line[length - 1].text.isspace():
@@ -113,14 +100,14 @@ def _stripped(line: _Line) -> _Line:
     return line[:length]
 
 
-def _with_fields(lines: list[_Line], fields: Sequence[tuple[str, Edges]]) -> list[_Line]:
+def _with_fields(lines: list[Line], fields: Sequence[tuple[str, Edges]]) -> list[Line]:
     """Put the texts of fields into the lines beside them, or as lines of their own above those that are lower."""
     for text, edges in sorted(fields, key=lambda field: (field[1][1], field[1][0])):
-        added = [[_Character(each, edges) for each in line] for line in text.split("\n")]
+        added = [[Character(each, edges) for each in line] for line in text.split("\n")]
         line = next((line for line in lines if _is_beside(line, edges)), None) if len(added) == 1 else None
         if line is not None:
             place = max((end for end, each in enumerate(line, 1) if each.box and each.box[0] < edges[0]), default=0)
-            space = [_Character(" ", None)]
+            space = [Character(" ", None)]
             line[:] = _stripped([*line[:place], *space * (place > 0), *added[0], *space, *line[place:]])
         else:
             place = next((number for number, line in enumerate(lines) if _top(line) > edges[1]), len(lines))
@@ -128,17 +115,17 @@ def _with_fields(lines: list[_Line], fields: Sequence[tuple[str, Edges]]) -> lis
     return lines
 
 
-def _is_beside(line: _Line, edges: Edges) -> bool:
+def _is_beside(line: Line, edges: Edges) -> bool:
     """Return whether a line is at the height of the middle of a field."""
     middle = (edges[1] + edges[3]) / 2
     return any(character.box and character.box[1] <= middle <= character.box[3] for character in line)
 
 
-def _top(line: _Line) -> float:
+def _top(line: Line) -> float:
     return median(character.box[1] for character in line if character.box)
 
 
-def _characters(page: PdfPage, placed: _Placement) -> Iterator[_Character]:
+def _characters(page: PdfPage, placed: _Placement) -> Iterator[Character]:
     from pypdfium2 import raw
 
     textpage = page.get_textpage()
@@ -150,7 +137,7 @@ def _characters(page: PdfPage, placed: _Placement) -> Iterator[_Character]:
             continue
         if high:
             character, high = (high + character).encode("utf-16", "surrogatepass").decode("utf-16", "replace"), ""
-        yield _Character(character, None if raw.FPDFText_IsGenerated(textpage, index) else placed.box(textpage, index))
+        yield Character(character, None if raw.FPDFText_IsGenerated(textpage, index) else placed.box(textpage, index))
     textpage.close()
 
 
@@ -178,7 +165,7 @@ class _Placement:
         return left - self._left, self._top - top, right - self._left, self._top - bottom
 
 
-def _text(lines: list[_Line]) -> list[_Character]:
+def _text(lines: list[Line]) -> list[Character]:
     """Return the characters of a page, with line breaks and paragraph breaks between lines."""
     tops = [_top(line) for line in lines]
     heights = [max(character.box[3] - character.box[1] for character in line if character.box) for line in lines]
@@ -187,6 +174,6 @@ def _text(lines: list[_Line]) -> list[_Character]:
     characters = list(lines[0]) if lines else []
     for line, height, distance in zip(lines[1:], heights, distances, strict=False):
         is_paragraph = distance > min(_DISTANCES * usual, _HEIGHTS * height)
-        characters += [_Character(each, None) for each in (PARAGRAPH_BREAK if is_paragraph else "\n")]
+        characters += [Character(each, None) for each in (PARAGRAPH_BREAK if is_paragraph else "\n")]
         characters += line
     return characters

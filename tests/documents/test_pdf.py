@@ -155,14 +155,49 @@ def test_pages_paragraphs_and_lines_are_kept_apart() -> None:
     document = read_pdf(pdf)
     assert document.text == (
         "One two three four five six seven\neight nine ten eleven twelve.\n\nA second paragraph\nof two lines."
-        "\n\nItem Price\nApples 12.50\n\n"
+        "\n\nItem        Price\nApples      12.50\n\n"
     )
     assert document.metadata == {"title": "A title", "author": "Ada Müller"}
-    assert [document.text[page.start : page.end] for page in document.pages][1:] == ["Item Price\nApples 12.50", ""]
+    assert [document.text[page.start : page.end] for page in document.pages][1:] == [
+        "Item        Price\nApples      12.50",
+        "",
+    ]
     assert [(page.number, page.width, page.height) for page in document.pages[1:]] == [
         (number, pytest.approx(595.28), pytest.approx(841.89)) for number in (2, 3)
     ]
     assert all(len(page.boxes) == page.end - page.start for page in document.pages)
+
+
+def table(*rows: tuple[str, ...], widths: tuple[int, ...] = (120, 60, 60)) -> FPDF:
+    pdf = new_pdf()
+    for row in rows:
+        for width, cell in zip(widths, row, strict=True):
+            pdf.cell(width, 14, cell)
+        pdf.ln(14)
+    return pdf
+
+
+def test_cells_of_tables_stand_in_columns() -> None:
+    document = read_pdf(table(("Item", "Each", "Note"), ("Red plum", "", "sold out"), ("", "1.20", "new")))
+    header, *rows = document.text.split("\n")
+    columns = {name: header.index(name) for name in header.split()}
+    assert [row.split() for row in rows] == [["Red", "plum", "sold", "out"], ["1.20", "new"]]
+    assert rows[0].index("Red plum") == columns["Item"] and rows[1].index("1.20") == columns["Each"]
+    assert [row.index(word) for row, word in zip(rows, ("sold", "new"), strict=True)] == [columns["Note"]] * 2
+    start = document.text.index("sold")
+    assert len(document.boxes(start, start + 8)) == 1
+
+
+def test_columns_that_nearly_touch_have_a_gap() -> None:
+    line = "An item with a name"
+    text = read_pdf(table((line, "5", ""), widths=(int(new_pdf().get_string_width(line)) + 16, 9, 9))).text
+    assert text == f"{line}  5"
+
+
+def test_justified_lines_have_no_wide_gaps() -> None:
+    pdf = new_pdf()
+    pdf.multi_cell(230, 14, "It was a long and winding road to the old station of the town of Ely.", align="J")
+    assert "  " not in read_pdf(pdf).text
 
 
 def test_lines_far_apart_throughout_are_one_paragraph() -> None:
