@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from constrain.documents.document import Document
@@ -32,6 +33,8 @@ _AMPERSAND = "\ufdd0"
 _CHARACTERS = {ord(_AMPERSAND): "&", 0xAD: None, 0x200B: None, 0x2060: None, 0xFEFF: None}
 #: Elements that show their content only in programs without the element that they are, and what a script opens.
 _NOT_SHOWN = "//audio | //video | //canvas | //iframe | //datalist | //dialog[not(@open)]"
+#: Most texts that a number above the line consists of, such as those of links and styles in it.
+_MAX_TEXTS = 8
 _IMPORTANT = re.compile(r"!\s*important", re.IGNORECASE)
 
 
@@ -87,10 +90,14 @@ def drop_hidden(tree: HtmlElement) -> None:
 def show_inline(tree: HtmlElement) -> None:
     """Tell digits above the line, readings beside characters, and fractions from the text that they stand at."""
     for power in tree.xpath("//sup | //msup/*[2]"):
-        if (text := power.text_content()) != raised(text):
+        texts = [*islice(power.itertext(), _MAX_TEXTS + 1)]  # not all: tags that nobody closes contain one another
+        text = "".join(texts)
+        if len(texts) <= _MAX_TEXTS and text != raised(text):
             power.text, power[:] = raised(text), []
-    for reading in tree.xpath("//rt[not(preceding-sibling::rp)]"):
-        reading.text, reading[:] = f"({reading.text_content()})", []
+    for reading in tree.xpath("//rt[not(*)]"):
+        before = reading.getprevious()
+        if before is None or before.tag != "rp":
+            reading.text = f"({reading.text or ''})"
     for below in tree.xpath("//mfrac/*[2]"):
         below.addprevious(slash := below.makeelement("mo"))
         slash.text = "/"

@@ -21,7 +21,7 @@ def lay_out_tables(tree: HtmlElement) -> None:
         table.addprevious(table.makeelement("hr"))  # ends the line before, and has no text
         rows = table.xpath("./tr | ./thead/tr | ./tbody/tr | ./tfoot/tr")
         for row in rows:
-            cells = [cell for cell in row.iterchildren("td", "th") if cell.text_content().strip()]
+            cells = [cell for cell in row.iterchildren("td", "th") if any(map(str.strip, cell.itertext()))]
             for paragraph in [each for cell in cells for each in cell.iterchildren("p")] if len(cells) > 1 else ():
                 paragraph.tag = "section"  # a block without margins
         _fill(rows)
