@@ -63,7 +63,7 @@ def read_docx(content: bytes, source: str) -> Document:
     blocks = [*_margins(word, "header"), *_blocks(word.element.body), *_notes(word), *_margins(word, "footer")]
     properties = {"title": word.core_properties.title, "author": word.core_properties.author}
     metadata = {name: value for name, value in properties.items() if value}
-    return Document("\n\n".join(block for block in blocks if block.strip()), source, metadata)
+    return Document("\n\n".join(block.strip("\n") for block in blocks if block.strip()), source, metadata)
 
 
 def _what_is_wrong(content: bytes) -> str:
@@ -106,7 +106,7 @@ def _blocks(parent: Any) -> Iterator[str]:
                 begun = ""
         elif child.tag == f"{_W}tbl":
             yield "\n".join(_row(row) for row in _within(child, f"{_W}tr") if not is_deleted(row.find(f"{_W}trPr")))
-        elif child.tag not in _COPIES:
+        elif child.tag not in _COPIES and not _is_to_fill(child):
             yield from _blocks(child)
     if begun:
         yield begun
@@ -141,9 +141,9 @@ def _characters(element: Any) -> Iterator[str]:
             continue
         elif child.tag in _INLINE:
             yield from _inline(child)
-        elif child.tag not in _COPIES:
-            if child.tag == f"{_W}p":  # of a text box
-                yield "\n"
+        elif child.tag == f"{_W}txbxContent":
+            yield "\n{}\n".format("\n".join(_blocks(child)))
+        elif child.tag not in _COPIES and not _is_to_fill(child):
             yield from _characters(child)
 
 
@@ -164,6 +164,12 @@ def _inline(element: Any) -> Iterator[str]:
         yield text if text.isalnum() else f"({text})"
     else:
         yield raised(text) if _has(element, "vertAlign", {"superscript"}) else text
+
+
+def _is_to_fill(control: Any) -> bool:
+    """Whether a content control shows what is to be filled in, such as "Click here to enter text", and not a value."""
+    properties = control.find(f"{_W}sdtPr")
+    return properties is not None and _setting(properties, "showingPlcHdr", "0") in _ON
 
 
 def _is_hidden(run: Any) -> bool:

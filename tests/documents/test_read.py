@@ -334,6 +334,25 @@ def test_text_of_docx_above_and_below_the_line_is_told_apart() -> None:
     assert text.split("\n\n") == ["10⁹/L, 1st", "漢(kan)", "x²(a+1)/2"]
 
 
+def test_controls_of_docx_that_are_not_filled_in_are_left_out() -> None:
+    control = "<w:sdt><w:sdtPr><w:showingPlcHdr{}/></w:sdtPr><w:sdtContent>{}</w:sdtContent></w:sdt>"
+    words = [run(f"<w:t>{word}</w:t>") for word in ("Enter a name", "Ada", " is here")]
+    inline = control.format("", words[0]) + control.format(" w:val='0'", words[1]) + words[2]
+    assert read_bytes(paragraphs(inline), "a.docx").text == "Ada is here"
+    word = docx.Document()
+    block = control.format("", PARAGRAPH.format("Choose an item"))
+    word.element.body.insert(0, parse_xml(block.replace("<w:sdt>", f"<w:sdt {nsdecls('w')}>", 1)))
+    assert read_bytes(saved(word), "a.docx").text == ""
+
+
+def test_text_boxes_of_docx_are_lines_of_their_own() -> None:
+    box = "<w:pict><w:txbxContent>{}</w:txbxContent></w:pict>".format(PARAGRAPH.format("one") + PARAGRAPH.format("two"))
+    content = paragraphs(run("<w:t>before</w:t>") + run(box) + run("<w:t>after</w:t>"))
+    assert read_bytes(content, "a.docx").text == "before\none\ntwo\nafter"
+    content = paragraphs(run("<w:t>before</w:t>"), run(box), run("<w:t>after</w:t>"))
+    assert read_bytes(content, "a.docx").text == "before\n\none\ntwo\n\nafter"
+
+
 def test_what_was_deleted_under_review_is_left_out() -> None:
     joined = paragraphs("<w:pPr><w:rPr><w:del/></w:rPr></w:pPr>" + run("<w:t>one </w:t>"), run("<w:t>paragraph</w:t>"))
     assert read_bytes(joined, "a.docx").text == "one paragraph"
