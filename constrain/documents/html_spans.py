@@ -17,6 +17,7 @@ _JOINED = re.compile(
     | .?[(\[{„“«$€£¥].                # after marks that precede one
     | .?[-–/@#_'’]. | .?.[-/@_'’]
     | \d[.,:]\d
+    | .?[\u0e00-\u0eff\u3000-\u9fff\uf900-\ufaff\uff00-\uffef]{2}  # of scripts without spaces
     """,
     re.VERBOSE | re.DOTALL,
 )

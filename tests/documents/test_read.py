@@ -174,6 +174,7 @@ def test_html_that_is_nested_deeply_is_read_or_refused() -> None:
             "<p>Dear<span>Ada</span>! <span>Ring</span><b>Bo</b><span>,</span><br><span>a</span>@<span>b.de",
             ["Dear Ada! Ring Bo,", "a@b.de"],
         ),
+        ("<p>中文<span>字</span>体 2<span>kg</span>", ["中文字体 2 kg"]),
         ("<pre><span>f</span><span>(x)</span>\n  <span>y</span></pre>", ["f(x)", "  y"]),
         ("<ruby>漢<rt>kan</rt></ruby>字 <ruby>漢<rp>(</rp><rt>kan</rt><rp>)</rp></ruby>", ["漢(kan)字 漢(kan)"]),
         (
