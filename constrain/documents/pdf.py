@@ -13,6 +13,7 @@ from constrain.documents.document import PAGES_WITHOUT_TEXT, Document, Page
 from constrain.documents.optional import optional
 from constrain.documents.pdf_columns import Character, Edges, Line, in_columns
 from constrain.documents.pdf_fields import fields_of
+from constrain.documents.pdf_labels import beside_labels
 from constrain.errors import DocumentError
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def _document(pdf: PdfDocument, source: str) -> Document:
     for number, page in enumerate(pdf, 1):
         placed = _Placement(page)
         fields = [(field.text, placed.edges(*field[1:])) for field in fields_of(pdf, page)]
-        characters = _text(in_columns(_with_fields(_lines(page, placed), fields)))
+        characters = _text(in_columns(_with_fields(beside_labels(_lines(page, placed)), fields)))
         text = "".join(character.text for character in characters)
         boxes = tuple(character.box for character in characters)
         width, height = page.get_size()

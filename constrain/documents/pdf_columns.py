@@ -41,6 +41,18 @@ def in_columns(lines: Sequence[Line]) -> list[Line]:
     return [_in_columns(line, left, width) if width > 0 else line for line in lines]
 
 
+def cells(line: Line) -> list[Line]:
+    """Return the parts of a line between its wide gaps."""
+    found: list[Line] = []
+    words = list(_words(line))
+    for number, (spaces, word) in enumerate(words):
+        if number == 0 or _is_wide(words[number - 1], words[number]):
+            found.append(list(word))
+        else:
+            found[-1] += [*spaces, *word]
+    return found
+
+
 def _in_columns(line: Line, left: float, width: float) -> Line:
     words = list(_words(line))
     gaps = {number for number in range(1, len(words)) if _is_wide(words[number - 1], words[number])}

@@ -194,6 +194,42 @@ def test_columns_that_nearly_touch_have_a_gap() -> None:
     assert text == f"{line}  5"
 
 
+def placed(*texts: tuple[int, int, str]) -> Document:
+    pdf = new_pdf()
+    for left, top, text in texts:
+        pdf.text(left, top, text)
+    return read_pdf(pdf)
+
+
+def test_values_that_were_written_after_all_labels_stand_beside_them() -> None:
+    labels = ((50, 60, "Name:"), (300, 60, "Born:"), (50, 80, "Town:"), (50, 100, "Signed:"))
+    document = placed(*labels, (120, 60, "Ada Byron"), (360, 60, "1815"), (120, 80, "London"))
+    lines = [" ".join(line.split()) for line in document.text.split("\n")]
+    assert lines == ["Name: Ada Byron Born: 1815", "Town: London", "Signed:"]
+    start = document.text.index("1815")
+    (box,) = document.boxes(start, start + 4)
+    assert box.left == pytest.approx(360, abs=3)
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        (
+            (50, 60, "Things that"),
+            (50, 80, "grow:"),
+            (50, 100, "trees"),
+            (300, 60, "In the"),
+            (300, 80, "second column"),
+        ),
+        ((50, 60, "Address:"), (50, 80, "Town:"), (120, 60, "Mill Lane"), (120, 74, "near the mill")),
+        ((50, 60, "Name:"), (50, 80, "bread"), (300, 60, "Town:"), (30, 90, "cake")),
+        ((50, 60, "At 10:30 he"), (50, 80, "bread"), (300, 60, "cake")),
+    ],
+)
+def test_other_texts_beside_a_colon_stay_where_they_are(texts: tuple[tuple[int, int, str], ...]) -> None:
+    assert placed(*texts).text.replace("\n\n", "\n").split("\n") == [text for _, _, text in texts]
+
+
 def test_justified_lines_have_no_wide_gaps() -> None:
     pdf = new_pdf()
     pdf.multi_cell(230, 14, "It was a long and winding road to the old station of the town of Ely.", align="J")
