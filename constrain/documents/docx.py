@@ -130,7 +130,7 @@ def _characters(element: Any) -> Iterator[str]:
     """Yield the text of a paragraph in pieces."""
     for child in element.iterchildren("{*}*"):
         if child.tag in _TEXTS:
-            yield child.text or ""
+            yield (child.text or "").replace("\xad", "")  # optional hyphens, which searches would miss words for
         elif child.tag in _CHARACTERS:
             yield _CHARACTERS[child.tag]
         elif child.tag == f"{_W}fldChar":

@@ -346,6 +346,11 @@ def test_controls_of_docx_that_are_not_filled_in_are_left_out() -> None:
     assert read_bytes(saved(word), "a.docx").text == ""
 
 
+def test_optional_hyphens_of_docx_are_left_out() -> None:
+    content = paragraphs(run("<w:t>Rech\xadnung</w:t>") + run("<w:softHyphen/>") + run("<w:t>en</w:t>"))
+    assert read_bytes(content, "a.docx").text == "Rechnungen"
+
+
 def test_text_boxes_of_docx_are_lines_of_their_own() -> None:
     box = "<w:pict><w:txbxContent>{}</w:txbxContent></w:pict>".format(PARAGRAPH.format("one") + PARAGRAPH.format("two"))
     content = paragraphs(run("<w:t>before</w:t>") + run(box) + run("<w:t>after</w:t>"))
