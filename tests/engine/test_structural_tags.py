@@ -93,6 +93,12 @@ def test_text_in_a_tag_goes_on_up_to_its_first_end() -> None:
     check(outer, ["<o>f</o>", "<o>a <f>b/ <f</o>"[:-6] + "f</o>"], ["<o><f</o>", "<o>f</o>f</o>", "<o><f>a</o>"])
 
 
+def test_each_end_of_a_tag_is_after_its_own_text() -> None:
+    """The text `b` cannot be before `>b`, because `b>` is a trigger, but before `a`."""
+    inner = {"type": "triggered_tags", "triggers": ["b>"], "tags": [{"begin": "b>", "content": WORD, "end": "."}]}
+    check({"type": "tag", "begin": "", "content": inner, "end": [">b", "a"]}, ["ba", "c>b", "b>x.a"], ["b>b"])
+
+
 def test_special_tokens_are_tokens() -> None:
     tag = {"type": "tag", "begin": "<|record|>a", "content": WORD, "end": {"type": "token", "token": "<|text|>"}}
     check(tag, ["<|record|>abc<|text|>"], ["<|record|>abc"])

@@ -60,17 +60,21 @@ class Expressions:
     def __init__(self, vocab: Vocabulary) -> None:
         self.grammars: dict[str, NamedGrammar] = {}
         self.pointers: dict[str, str] = {}
-        self._patterns: dict[re.Pattern[str], str] = {}
+        self._names: dict[re.Pattern[str] | str, list[str]] = {}
         self._vocab = vocab
 
     def refer(self, grammar: NamedGrammar, at: str) -> str:
-        """Return the expression of another grammar, which comes from the part at a JSON pointer."""
-        if isinstance(grammar, re.Pattern) and (known := self._patterns.get(grammar)):
-            return f"@{known}"
+        """Return the expression of another grammar, which comes from the part at a JSON pointer.
+
+        A part that is written twice has the same expression, and so have equal patterns.
+        """
+        names = self._names.setdefault(grammar if isinstance(grammar, re.Pattern) else at, [])
+        for name in names:
+            if self.grammars[name] == grammar:
+                return f"@{name}"
         name = f"tag{len(self.grammars)}"
         self.grammars[name], self.pointers[name] = grammar, at
-        if isinstance(grammar, re.Pattern):
-            self._patterns[grammar] = name
+        names.append(name)
         return f"@{name}"
 
     def literal(self, text: str) -> str:

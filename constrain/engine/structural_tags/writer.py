@@ -35,6 +35,7 @@ class TagWriter:
     def __init__(self, vocab: Vocabulary, layout: JsonLayout) -> None:
         self.text = Expressions(vocab)
         self._layout = layout
+        self._tags: dict[str, str] = {}  # by JSON pointer
 
     def whole(self, tag: _Node) -> str:
         """Return the expression of a structural tag in either notation.
@@ -151,22 +152,22 @@ class TagWriter:
         return f"({content})~{low}..{high}"
 
     def tag(self, node: _Node, at: str, barriers: Barriers) -> str:
+        if at not in self._tags:  # written for each end of a tag around it
+            self._tags[at] = self._new_tag(node, at)
+        return self._tags[at]
+
+    def _new_tag(self, node: _Node, at: str) -> str:
         begin = self._border(node["begin"], f"{at}/begin")
         ends = node["end"] if isinstance(node["end"], list) else [node["end"]]
         if not ends:
             raise StructuralTagError("at least one end is needed", f"{at}/end")
         texts = frozenset(end for end in ends if isinstance(end, str) and end)
-        groups: dict[frozenset[str], list[Any]] = {}
+        borders: dict[str, list[str]] = {}  # by the content before them
         for end in ends:
-            tails = Barriers(texts, frozenset({end})).tails if isinstance(end, str) else frozenset()
-            groups.setdefault(tails, []).append(end)
-        return any_of(f"{begin} {self._ended(node['content'], at, texts, group)}" for group in groups.values())
-
-    def _ended(self, content: Any, at: str, texts: frozenset[str], ends: Sequence[Any]) -> str:
-        """Return the expression of the content of a tag and some of its ends; ``texts`` are all that are texts."""
-        barriers = Barriers(texts, texts.intersection(end for end in ends if isinstance(end, str)))
-        borders = any_of(self._border(end, f"{at}/end") for end in ends)
-        return f"({self.expression(content, f'{at}/content', barriers)}) {borders}"
+            barriers = Barriers(texts, texts.intersection([end] if isinstance(end, str) else []))
+            content = self.expression(node["content"], f"{at}/content", barriers)
+            borders.setdefault(content, []).append(self._border(end, f"{at}/end"))
+        return any_of(f"{begin} ({content}) {any_of(group)}" for content, group in borders.items())
 
     def tags_with_separator(self, node: _Node, at: str, barriers: Barriers) -> str:
         tags = fields.filled(node, "tags", at, "tag")
