@@ -5,6 +5,7 @@ The masks are computed by its :class:`constrain.engine.Matcher`, in ``csrc/engin
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from constrain.arguments import check_type
 from constrain.engine import CompiledGrammar, allocate_bitmask
 from constrain.engine.bitmask import packed, unpacked
 from constrain.engine.explain.expected import expected, listed
-from constrain.errors import FilterError, VocabularyError
+from constrain.errors import BudgetError, FilterError, VocabularyError
 from constrain.filters.base import ExLlamaV2Filter, FilterResult
 from constrain.filters.masks import RowMask, TokenMask
 from constrain.filters.vocabularies import is_same_vocabulary, vocabulary_of
@@ -121,7 +122,7 @@ class ExLlamaV2EngineFilter(ExLlamaV2Filter):
         if self._rejected is not None:
             raise FilterError(f"token {self._rejected} was put into the sequence although the constraint excludes it")
         if self._healing:
-            self._fill_healing(np.asarray(bits)[row])
+            self._fill_healing(np.asarray(bits)[row], budget)
             return True
         return bool(self.matcher.fill_bitmask(bits, row, budget))
 
@@ -146,8 +147,12 @@ class ExLlamaV2EngineFilter(ExLlamaV2Filter):
         return self.matcher if self._rejected is None and not self._healing else None
 
     def min_tokens(self) -> int:
-        """Return the minimum number of tokens that complete the text, the end-of-sequence token included."""
-        return self.matcher.min_tokens()
+        """Return the minimum number of tokens that complete the text, the end-of-sequence token included.
+
+        A token that regenerates the healed text does not count. If there is none, each byte of that text counts as one.
+        """
+        needed = self.matcher.min_tokens()
+        return needed + len(self._healing) if self._healing and self._healing not in self._tokens() else needed
 
     def forced_tokens(self, limit: int = 64) -> list[int]:
         """Return the tokens, at most ``limit``, of the forced text."""
@@ -191,14 +196,27 @@ class ExLlamaV2EngineFilter(ExLlamaV2Filter):
         self._healing = self._healing[covered:]
         return not rest or self.matcher.accept_bytes(rest)
 
-    def _fill_healing(self, row: Any) -> None:
+    def _fill_healing(self, row: Any, budget: int | None) -> None:
         """Allow the tokens whose text is a prefix of the healed text, or extends it by text that the grammar allows."""
-        allowed = []
-        for token_id in range(self.vocabulary.size):
-            rest = self._after_healing(self.vocabulary.token_bytes(token_id))
-            if rest is not None and (not rest or self.matcher.clone().accept_bytes(rest)):
-                allowed.append(token_id)
+        if budget is not None and budget < (needed := self.min_tokens()):
+            raise BudgetError(budget, needed)
+        allowed = [token_id for token_id, token in enumerate(self._tokens()) if self._may_heal(token, budget)]
         row[:] = packed(allowed, row.size)
+
+    def _tokens(self) -> Iterator[bytes]:
+        return (self.vocabulary.token_bytes(token_id) for token_id in range(self.vocabulary.size))
+
+    def _may_heal(self, token: bytes, budget: int | None) -> bool:
+        rest = self._after_healing(token)
+        if rest is None:
+            return False
+        ahead = self.matcher.clone()
+        if rest and not ahead.accept_bytes(rest):
+            return False
+        if budget is None or token == self._healing:
+            return True
+        left = max(0, len(self._healing) - len(token))  # bytes, each of them a token at worst
+        return left + ahead.min_tokens() < budget
 
     def _after_healing(self, token: bytes) -> bytes | None:
         """Return the bytes of a token after the healed text; ``None`` if it differs from that text."""

@@ -9,7 +9,7 @@ import torch
 from filter_parts import Begin, tokens
 
 from constrain import ExLlamaV2Tokenizer
-from constrain.errors import FilterError, GrammarError
+from constrain.errors import BudgetError, FilterError, GrammarError
 from constrain.filters import ExLlamaV2SelectFilter
 
 EOS = 1
@@ -108,6 +108,21 @@ def test_the_option_follows_the_healed_prefix(tokenizer: ExLlamaV2Tokenizer) -> 
     assert ends == {"hello"}
     feed(tokenizer, filter_, "hello")
     assert filter_.complete
+
+
+def test_a_healed_token_leaves_enough_of_the_budget(tokenizer: ExLlamaV2Tokenizer) -> None:
+    """The token that regenerates the prefix may begin an option, but not one that takes too long."""
+    filter_ = made(tokenizer, ["llo, how are you?", "y"])
+    filter_.begin("he")
+    pieces, needed = tokenizer.get_id_to_piece_list(), filter_.min_tokens()
+    assert needed == 2
+    assert {pieces[i] for i in filter_.next(needed)[0] or ()} == {"he"}
+    assert {"h", "he", "hello"} == {pieces[i] for i in filter_.next(20)[0] or ()}
+    with pytest.raises(BudgetError):
+        filter_.next(needed - 1)
+    filter_.begin("{{(")  # no token
+    assert filter_.min_tokens() == needed + 3
+    assert {pieces[i] for i in filter_.next(needed + 3)[0] or ()} == {"{"}
 
 
 def test_a_clone_goes_its_own_way(tokenizer: ExLlamaV2Tokenizer) -> None:
