@@ -15,7 +15,7 @@ from constrain.errors import RegexError, ResourceLimit
 
 ATOMS = ["a", "b", "c", ".", "[ab]", "[^a]", "é", r"\w", r"\W", r"\s", "a", "b"]
 PLACES = ["^", "$", r"\b", r"\B", r"\A", r"\Z", "(?:)"]
-REPEATS = ["*", "+", "?", "{2}", "{1,2}", "{0,2}", "{,1}", "{2,}"]
+REPEATS = ["*", "+", "?", "{2}", "{1,2}", "{0,2}", "{,1}", "{2,}", "{,}"]
 LOOKS = ["(?=", "(?!", "(?<=", "(?<!"]
 TEXTS = [
     *(
@@ -182,6 +182,8 @@ def test_dialects_of_patterns(pattern: str, inner: list[str], doubtful: list[str
         ("a[bc", 1, "unterminated", "python"),
         ("a**", 2, "multiple repeat", "python"),
         ("a|*b", 2, "nothing to repeat", "python"),
+        ("{,}", 0, "nothing to repeat", "python"),
+        ("(?x) +", 5, "nothing to repeat", "python"),
         ("x{3,2}", 1, "least count", "python"),
         (r"(a)\1", 3, "backreferences", "python"),
         ("(?P=n)", 0, "backreferences", "python"),
@@ -214,6 +216,13 @@ def test_possessive_where_it_changes_nothing(pattern: str) -> None:
         assert Automaton.regex(pattern).matches(text) == (re.fullmatch(plain, text) is not None)
 
 
+@pytest.mark.parametrize("pattern", ["a{,}", "a{,}?", "a{,1}{", "a{1}{,", "a{ ,}", "a{}", "a{,1"])
+def test_braces_are_quantifiers_or_text_as_in_python(pattern: str) -> None:
+    automaton = Automaton.regex(pattern)
+    for text in ["", "a", "aa", "a{", "aa{", "a{,", "{", "a{,}", "a{ ,}", "a{}", "a{,1"]:
+        assert automaton.matches(text) == (re.fullmatch(pattern, text) is not None), text
+
+
 @pytest.mark.parametrize("flags", ["(?i)", "(?ai)", "(?a)"])
 @pytest.mark.parametrize(
     "pattern",
@@ -237,7 +246,21 @@ def test_large_counts() -> None:
     assert caught.value.kind == "regex_states"
 
 
+def test_many_conditions_of_lookahead_are_refused_by_their_number() -> None:
+    automaton = Automaton.regex("".join(f"(?=(.{{{i}}})*$)" for i in range(1, 13)) + ".*x")
+    with pytest.raises(ResourceLimit, match="conditions of lookahead") as caught:
+        automaton.start()
+    assert caught.value.kind == "search_states"
+
+
 def test_verbose_and_scoped_flags() -> None:
     assert Automaton.regex("(?x) a b # comment\n + [ ]").matches("abb ")
     scoped = Automaton.regex("(?i:a)b(?-i:c)", flags="i")
     assert [text for text in ("Abc", "ABc", "abC") if scoped.matches(text)] == ["Abc", "ABc"]
+
+
+@pytest.mark.parametrize("pattern", ["(?i)(?m)^a", "(?x) # c\n (?i)a b", "(?#c)(?i)(?:a)", "(?i)a|^b$"])
+def test_flags_of_the_whole_pattern_may_be_several_groups(pattern: str) -> None:
+    automaton = Automaton.regex(pattern)
+    for text in ["a", "A", "b", "B", "ab", "Ab", "a b"]:
+        assert automaton.matches(text) == (re.fullmatch(pattern, text) is not None), text

@@ -13,7 +13,10 @@ namespace constrain::regex {
 namespace {
 
 constexpr uint32_t kNothing = 0;  // the configuration without threads
-constexpr Pc kPast = ~Pc{0};      // a thread that has matched a shorter text, if its condition holds
+/// Most steps of conditions: each byte of a state takes one for each of its literals, so that states cost more than
+/// those that searches count.
+constexpr size_t kConditionSteps = 10 * kSearchBudget;
+constexpr Pc kPast = ~Pc{0};  // a thread that has matched a shorter text, if its condition holds
 
 }  // namespace
 
@@ -229,6 +232,10 @@ RegexAutomaton::Configuration RegexAutomaton::close(std::span<const uint32_t> su
 
 RegexAutomaton::Condition RegexAutomaton::step(Condition condition, size_t byte_class, Place& place) {
   const std::vector<uint32_t> literals(conditions_[condition].begin(), conditions_[condition].end());
+  condition_steps_ += literals.size();
+  if (condition_steps_ > kConditionSteps) {
+    throw ResourceLimit("search_states", kSearchBudget, "by the conditions of lookahead, each of which counts");
+  }
   Condition next = kNoCondition;
   for (uint32_t literal : literals) {
     const Configuration before = literal >> 1;

@@ -99,6 +99,7 @@ class RegexAutomaton : public PrunedAutomaton {
   bool ordered_;
   ByteClasses classes_;
   SequenceInterner configurations_, conditions_, states_;
+  size_t condition_steps_ = 0;   // literals that were advanced
   SequenceInterner successors_;  // threads before their closure, with the verdicts of trackers
   std::vector<Configuration> successor_configurations_;
 };

@@ -23,10 +23,25 @@ Parser::Parser(std::u32string_view pattern, const RegexOptions& options, Syntax 
       reader_(options.dialect, options.classes) {}
 
 Ast Parser::parse() {
+  parse_global_flags();
   const NodeId root = parse_choice();
   if (!at_end()) fail("unbalanced parenthesis", at_);
   ast_.root = root;
   return std::move(ast_);
+}
+
+/// Parses flags of the whole pattern, such as `(?i)(?m)`.
+void Parser::parse_global_flags() {
+  for (skip_ignored(); next_is(U"(?"); skip_ignored()) {
+    const size_t close = pattern_.find(U')', at_);
+    if (close == pattern_.npos || close == at_ + 2) return;
+    Flags flags = flags_;
+    for (const char32_t letter : pattern_.substr(at_ + 2, close - at_ - 2)) {
+      if (!set_flag(flags, letter, true)) return;
+    }
+    flags_ = flags;
+    at_ = close + 1;
+  }
 }
 
 NodeId Parser::parse_choice() {
@@ -99,23 +114,20 @@ std::optional<Parser::Counts> Parser::parse_counts() {
   return next_is(U"{") ? parse_braces() : std::nullopt;
 }
 
-/// Parses `{m}`, `{m,}`, `{m,n}` and in Python `{,n}`; anything else is no quantifier, and nothing is skipped.
+/// Parses `{m}`, `{m,}`, `{m,n}` and in Python `{,n}` and `{,}`; anything else is no quantifier, and nothing is
+/// skipped.
 std::optional<Parser::Counts> Parser::parse_braces() {
   const size_t start = at_++;
   const auto low = parse_integer();
-  auto high = low;
-  if (skip(U",")) {
-    high = parse_integer();
-    if (!high && (low || python())) high = kUnbounded;
-  }
-  const bool complete = (low || (python() && high && at_ > start + 2)) && skip(U"}");
-  if (!complete || (!low && next_is(U"{"))) {
+  const bool comma = skip(U",");
+  const auto high = comma ? parse_integer().value_or(kUnbounded) : low.value_or(0);
+  if (!(low || (python() && comma)) || !skip(U"}")) {
     at_ = start;
     if (syntax_ == Syntax::ecma_unicode) fail("incomplete quantifier", start);
     return std::nullopt;
   }
-  if (low.value_or(0) > *high) fail("the least count is greater than the greatest", start);
-  return Counts{low.value_or(0), *high};
+  if (low.value_or(0) > high) fail("the least count is greater than the greatest", start);
+  return Counts{low.value_or(0), high};
 }
 
 std::optional<uint32_t> Parser::parse_integer() {
@@ -198,8 +210,7 @@ NodeId Parser::parse_group(size_t open_at) {
   if (++depth_ > kMaxDepth) fail("groups are nested too deeply", open_at);
   const Flags flags = flags_;
   const NodeId group = parse_group_body(open_at);
-  if (!global_flags_) flags_ = flags;
-  global_flags_ = false;
+  flags_ = flags;
   --depth_;
   return group;
 }
@@ -266,9 +277,8 @@ NodeId Parser::parse_look(size_t open_at, bool behind, bool negative) {
   return ast_.add_look(body, behind, negative);
 }
 
-/// `(?i)` for the whole pattern, or `(?i-s:...)` for one group.
+/// Parses flags of a group, `(?i-s:...)`.
 NodeId Parser::parse_flag_group(size_t open_at) {
-  const bool at_start = depth_ == 1 && ast_.nodes.empty();
   Flags flags = flags_;
   bool value = true;
   for (; !at_end() && !next_is(U":") && !next_is(U")"); ++at_) {
@@ -278,12 +288,10 @@ NodeId Parser::parse_flag_group(size_t open_at) {
       fail("unknown extension or flag", at_);
     }
   }
+  if (at_end()) fail("missing ), unterminated flags", open_at);
+  if (!skip(U":")) fail("flags for the whole pattern must stand at its start", open_at);
   flags_ = flags;
-  if (skip(U":")) return parse_until_close(open_at);
-  if (!value || !at_start) fail("flags for the whole pattern must stand at its start", open_at);
-  if (!skip(U")")) fail("missing ), unterminated flags", open_at);
-  global_flags_ = true;
-  return ast_.add_sequence({});
+  return parse_until_close(open_at);
 }
 
 bool Parser::set_flag(Flags& flags, char32_t letter, bool value) const {

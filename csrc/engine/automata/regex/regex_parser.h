@@ -46,6 +46,7 @@ class Parser {
   };
 
   // regex_parser.cpp: choices, sequences, quantifiers, groups
+  void parse_global_flags();
   NodeId parse_choice();
   NodeId parse_sequence();
   void skip_ignored();
@@ -110,7 +111,6 @@ class Parser {
   ClassReader reader_;
   bool in_lookbehind_ = false;
   size_t depth_ = 0;
-  bool global_flags_ = false;           // the group just read was `(?flags)`
   std::vector<Possessive> possessive_;  // possessive repeats
   Ast ast_;
 };
