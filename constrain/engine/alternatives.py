@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from constrain._core import Mask, Matcher, Vocabulary
-from constrain.arguments import check_count
+from constrain.arguments import check_count, check_type
 from constrain.engine.bitmask import set_bits
 from constrain.errors import BitmaskError, ResourceLimit
 
@@ -214,9 +214,10 @@ def find_alternatives(matcher: Matcher, limit: int, gap: bytes, json_value: bool
         nothing may come next.
 
     Raises:
-        ArgumentError: ``limit`` is less than 1, or more than 4096.
+        ArgumentError: ``limit`` is less than 1, or more than 4096, or an argument is of the wrong type.
     """
     check_count("limit", limit, 1, _MOST_TEXTS)
+    check_type("gap", gap, bytes, "bytes")
     here = matcher.clone()
     if not here.accept_bytes(gap):
         return None
@@ -250,19 +251,25 @@ def _texts(matcher: Matcher, limit: int, json_value: bool) -> list[list[bytes]]:
         text += forced
         scalar = _SCALAR.match(text) if json_value else None
         if scalar is not None:
-            integer = _INTEGER.fullmatch(scalar[0])
-            spellings = found.setdefault(integer[1] if integer else scalar[0], [])
-            if scalar[0] not in spellings:
-                spellings.append(scalar[0])
+            _add_spelling(found, scalar[0])
         elif json_value and _NO_VALUE.match(text):
             continue
         elif (json_value and text[:1] in (b"{", b"[")) or here.clone().accept_bytes(_SPECIAL):
             return []
         else:
-            if here.is_accepting():
+            if here.is_accepting() and json_value:  # a number that is the whole document
+                _add_spelling(found, text)
+            elif here.is_accepting():
                 found[text] = [text]
             beginnings += islice(_longer(text, here), limit + 1)
     return [sorted(spellings, key=len) for spellings in found.values()]
+
+
+def _add_spelling(found: dict[bytes, list[bytes]], scalar: bytes) -> None:
+    integer = _INTEGER.fullmatch(scalar)
+    spellings = found.setdefault(integer[1] if integer else scalar, [])
+    if scalar not in spellings:
+        spellings.append(scalar)
 
 
 def _longer(text: bytes, matcher: Matcher) -> Iterator[tuple[bytes, Matcher]]:

@@ -144,7 +144,7 @@ tokenizable.)")
           "token"_a, "Why a token may not come next: a :class:`constrain.engine.TokenExplanation`.")
       .def(
           "alternatives",
-          [](const py::object& self, size_t limit, const py::bytes& gap, bool json_value) {
+          [](const py::object& self, const py::object& limit, const py::object& gap, bool json_value) {
             return py::module_::import("constrain.engine.alternatives")
                 .attr("find_alternatives")(self, limit, gap, json_value);
           },

@@ -90,6 +90,22 @@ def test_spellings_of_one_number_are_one_alternative() -> None:
     assert tree.probabilities(np.zeros((len(tree.nodes), matcher.vocabulary.size))).sum() == pytest.approx(1, abs=1e-9)
 
 
+def test_spellings_of_a_number_that_is_the_whole_document() -> None:
+    matcher = compile_json_schema({"enum": [1, 2, 12]}, VOCABULARY).matcher()
+    numbers = matcher.alternatives(json_value=True)
+    assert numbers is not None and set(numbers.texts) == {b"1", b"2", b"12"}
+    assert {numbers.main_text(text) for text, _ in numbers.synonyms} == set(numbers.texts)
+    one, twelve = numbers.texts.index(b"1"), numbers.texts.index(b"12")
+    assert set(numbers.remaining(b"1")) == {one, twelve}
+    assert numbers.remaining(b"1", is_end=True) == numbers.remaining(b"1.0", is_end=True) == (one,)
+
+
+@pytest.mark.parametrize("arguments", [("3",), (0,), (1.5,), (3, "x")])
+def test_arguments_that_are_no_limit_or_gap(arguments: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"limit|gap"):
+        compile_regex("a", VOCABULARY).matcher().alternatives(*arguments)
+
+
 def test_a_gap_that_the_grammar_refuses() -> None:
     assert place({"type": "boolean"}).alternatives(gap=b"; ", json_value=True) is None
 
