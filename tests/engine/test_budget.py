@@ -464,6 +464,29 @@ def test_masks_of_large_vocabularies_respect_budgets(schema: Any, wide_vocab: Vo
         assert matcher.is_finished()
 
 
+@pytest.mark.parametrize(
+    ("source", "before"),
+    [
+        ('start: part ("," part)* "."\npart: TEXT\nTEXT: /[^,.]+/', b""),
+        ('start: part ("," part)* "."\npart: TEXT\nTEXT: /[^,.]+/', b"abc,"),
+        (r'start: /[\s\S]+/ "</end>"', b""),
+        ('start: "<a>" (TEXT | start)* "</a>"\nTEXT: /[^<]+/', b"<a>"),
+        ('start: "<a>" (TEXT | start)* "</a>"\nTEXT: /[^<]+/', b"<a>x<a>y"),
+        ('start: WORD (";" WORD)*\nWORD: /[a-z]+/', b""),
+        ('start: WORD (";" WORD)*\nWORD: /[a-z]+/', b"abc"),
+        ("start: WORD+\nWORD: /\\w+/", b"abc"),
+    ],
+)
+def test_free_text_of_called_rules_goes_on_near_the_end(source: str, before: bytes, wide_vocab: Vocabulary) -> None:
+    matcher = compile_lark(source, wide_vocab).matcher()
+    assert not before or matcher.accept_bytes(before)
+    tokens = random.Random(0).sample(tokens_of(matcher, wide_vocab), 400)
+    needs = {token: needed_after(matcher, token) for token in tokens}
+    for budget in range(matcher.min_tokens(), matcher.min_tokens() + 12):
+        within = set(tokens_of(matcher, wide_vocab, budget))
+        assert [token for token in tokens if (token in within) != (needs[token] < budget)] == []
+
+
 @pytest.mark.parametrize("schema", FREE, ids=lambda schema: str(schema)[:40])
 def test_masks_within_wildcard_regions_are_those_of_a_fresh_grammar(schema: Any, wide_vocab: Vocabulary) -> None:
     """Results for another key, or for another budget, are reused only where they are equal."""

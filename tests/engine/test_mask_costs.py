@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from constrain.demo import model_dir
-from constrain.engine import Vocabulary, allocate_bitmask, compile_json_schema
+from constrain.engine import Limits, Vocabulary, allocate_bitmask, compile_json_schema, compile_lark
 
 WORDS = (
     "name type value item color width height count first last user group label title state code offset align".split()
@@ -204,3 +204,28 @@ def test_only_tokens_longer_than_a_region_are_walked(schema: dict[str, Any], tex
     # Thousands of tokens of the demo vocabulary are longer than eight characters, few longer than eleven.
     _, nodes = costs({"type": "string", **schema}, text, Vocabulary.from_pretrained(model_dir()))
     assert max(nodes) < 3000
+
+
+@pytest.mark.parametrize("before", [b"", b"abc", b"abc "])
+@pytest.mark.parametrize(
+    "source",
+    [
+        'start: (WORD | ".")+\nWORD: /\\w+/\n%ignore /\\s+/',
+        'start: WORD+\nWORD: /[a-z]+/\n%ignore " "',
+        'start: word+\nword: "a".."z"\n%ignore /\\s+/',
+    ],
+)
+def test_words_that_may_end_after_every_letter_take_little_work(source: str, before: bytes) -> None:
+    """Each way to cut letters into words is a parse, and all of them lead to the same frames."""
+    words = [bytes(word) for word in itertools.product(b"abcdefghijklmnopqrstuvwxyz", repeat=3)]
+    spaces = [b" " * count for count in range(2, 40)]
+    tokens = [bytes([byte]) for byte in range(256)] + words + [b" " + word for word in words] + spaces + [b""]
+    vocabulary = Vocabulary.from_tokens(tokens, [len(tokens) - 1])
+    matcher = compile_lark(source, vocabulary, limits=Limits(max_work=60_000)).matcher()
+    assert not before or matcher.accept_bytes(before)
+    bits = allocate_bitmask(1, vocabulary.size)
+    matcher.fill_bitmask(bits)
+    allowed = {token for token in range(256, vocabulary.size) if bits[0, token // 32] >> (token % 32) & 1}
+    assert allowed >= {*range(256, 256 + 2 * len(words))}
+    for token in random.Random(0).sample(range(vocabulary.size - 1), 200):
+        assert matcher.clone().accept(token) == bool(bits[0, token // 32] >> (token % 32) & 1), tokens[token]

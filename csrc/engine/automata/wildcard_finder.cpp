@@ -140,7 +140,7 @@ const WildcardFinder::Found& WildcardFinder::found(State start) {
   return cached != found_.end() ? cached->second : found_[start] = find(start);
 }
 
-bool WildcardFinder::is_loop(State state) {
+bool WildcardFinder::leads_back(State state) {
   const WildcardRegion& text = from(state);
   if (text.max_length != WildcardRegion::kUnbounded) return false;
   ByteSet back;  // bytes that lead back to the state
@@ -148,8 +148,12 @@ bool WildcardFinder::is_loop(State state) {
     if (to == state) back.add(first, last);
   });
   if (!(text.characters.ascii & ~back).empty()) return false;
-  if (!text.characters.beyond_ascii) return !beyond(state).targets.empty();  // else most tokens leave at once
+  if (!text.characters.beyond_ascii) return true;
   return beyond(state).targets == std::vector{state} && beyond(state).excluded == text.characters.excluded;
+}
+
+bool WildcardFinder::is_loop(State state) {
+  return leads_back(state) && (from(state).characters.beyond_ascii || !beyond(state).targets.empty());
 }
 
 WildcardFinder::Found WildcardFinder::find(State start) {

@@ -57,7 +57,11 @@ class WildcardFinder {
   const RegionNeeds& needs(State start) { return found(start).needs; }
 
   /// True if the region at the state is unbounded, all its texts lead back to the state, and the state refuses the
-  /// excluded characters, but not all beyond ASCII.
+  /// excluded characters.
+  bool leads_back(State state);
+
+  /// True if `leads_back` holds, and the state does not refuse all characters beyond ASCII, with which most tokens
+  /// would leave the region at once.
   bool is_loop(State state);
 
  private:

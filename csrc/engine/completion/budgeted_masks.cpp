@@ -7,6 +7,7 @@
 
 #include "engine/base/bits.h"
 #include "engine/base/errors.h"
+#include "engine/masks/callees.h"
 #include "engine/masks/frame_growth.h"
 #include "engine/text/utf8.h"
 
@@ -32,6 +33,9 @@ constexpr size_t kMany = 4096;
 /// Most nodes of the trie of tokens that leave a counted text, which are walked; or that one of many stacks walks
 /// first, and how many are many.
 constexpr size_t kMaxLeaving = 16'384, kManyStacks = 4;
+
+/// Most stack tops that may read the next byte where text is judged as a whole.
+constexpr size_t kMostReaders = 64;
 
 /// Most bytes that a character may still need.
 constexpr uint64_t kRestOfCharacter = 3;
@@ -431,20 +435,32 @@ bool BudgetedMasks::find_usual_text(const Configuration& from) {
   return true;
 }
 
+/// Returns the stack tops that read the next byte; none if they are many. Where a frame may be over, and reads no text
+/// itself, its parents may.
+std::vector<StackTop> BudgetedMasks::readers(const Configuration& from) {
+  std::vector<StackTop> tops(from.tops().begin(), from.tops().end());
+  for (size_t i = 0; i < tops.size() && tops.size() <= kMostReaders; ++i) {
+    const Row& row = grammar_.row(tops[i].state);
+    if (!row.accepting || row.usual != kDone || !tops[i].parent) continue;
+    for (const StackTop& waiting : tops[i].parent->tops()) {
+      if (std::ranges::find(tops, waiting) == tops.end()) tops.push_back(waiting);
+    }
+  }
+  return with_callees(grammar_, walk_.store(), tops);
+}
+
 /// Finds the configuration after an arbitrary text of a region, if all stack tops that go on over such texts go on
 /// alike; others go on over few texts, such as names.
 std::optional<BudgetedMasks::UsualText> BudgetedMasks::usual_text(const Configuration& from) {
   std::vector<StackTop> after;
   std::vector<std::string> exceptions;
   UsualText text;
-  for (const StackTop& top : from.tops()) {
+  const std::vector<StackTop> tops = readers(from);
+  for (const StackTop& top : tops) {
     const StackTop usual{grammar_.row(top.state).usual, top.reg, top.parent};
     const WildcardRegion own = grammar_.wildcard_region(top.state, top.reg);
-    text.leaving.add(from.count == 1 ? own.leaving : ByteSet::all());
-    if (usual.state == kDone) {
-      if (own.max_length > 0) return std::nullopt;
-      continue;
-    }
+    text.leaving.add(tops.size() == 1 ? own.leaving : ByteSet::all());
+    if (usual.state == kDone) continue;
     if (usual.state != top.state && !grammar_.shares_registers(top.state, usual.state)) return std::nullopt;
     const WildcardRegion region = grammar_.wildcard_region(usual.state, usual.reg);
     if (region.max_length != WildcardRegion::kUnbounded) return std::nullopt;
@@ -455,7 +471,7 @@ std::optional<BudgetedMasks::UsualText> BudgetedMasks::usual_text(const Configur
     if (!skipped) return std::nullopt;
     after.push_back(*skipped);
   }
-  if (after.empty() || !list_unlike(from, text.unlike)) return std::nullopt;
+  if (after.empty() || !list_unlike(tops, text.unlike)) return std::nullopt;
   add_beginnings(exceptions, text.unlike);
   text.after = walk_.store().make(after);
   return text;
@@ -463,12 +479,12 @@ std::optional<BudgetedMasks::UsualText> BudgetedMasks::usual_text(const Configur
 
 /// Lists the tokens over which stack tops go on unlike one in the state that most bytes lead to, as a key that may
 /// become a known name does. False if that takes long.
-bool BudgetedMasks::list_unlike(const Configuration& from, std::vector<TokenId>& unlike) {
+bool BudgetedMasks::list_unlike(const std::vector<StackTop>& tops, std::vector<TokenId>& unlike) {
   const Trie& trie = grammar_.vocabulary().trie();
   thread_local WalkScratch scratch;
   TrieWalk walk(grammar_, scratch);
   bool few = true;
-  for (const StackTop& top : from.tops()) {
+  for (const StackTop& top : tops) {
     const StateId usual = grammar_.row(top.state).usual;
     if (usual == top.state) continue;
     walk.tokens.clear(), walk.differing.clear(), walk.boundary_nodes.clear();

@@ -129,7 +129,8 @@ class BudgetedMasks final : public SharedStage {
   bool walk_counted_text(const Configuration& from);
   bool find_usual_text(const Configuration& from);
   std::optional<UsualText> usual_text(const Configuration& from);
-  bool list_unlike(const Configuration& from, std::vector<TokenId>& unlike);
+  std::vector<StackTop> readers(const Configuration& from);
+  bool list_unlike(const std::vector<StackTop>& tops, std::vector<TokenId>& unlike);
   void add_beginnings(const std::vector<std::string>& texts, std::vector<TokenId>& out) const;
   const Configuration& with_calls(const Configuration& from);
   void add_call(const Configuration& inside, const Configuration* parent, std::vector<StackTop>& out);

@@ -39,8 +39,9 @@ class AutomatonRule final : public Rule, private MaskHints, private CompletionHi
   bool shares_registers(Local, Local) const override { return true; }
   uint64_t portable_id() const override { return automaton_->shared_id(); }
   WildcardRegion wildcard_region(Local state, Reg) override { return texts_.from(static_cast<State>(state)); }
-  bool skip_wildcard(Local state, Reg&, Registers&, std::vector<std::string>&) override {
-    return texts_.is_loop(static_cast<State>(state));
+  bool skip_wildcard(Local state, Reg&, Registers& registers, std::vector<std::string>&) override {
+    const auto at = static_cast<State>(state);
+    return registers.only_endings ? texts_.leads_back(at) : texts_.is_loop(at);
   }
   uint64_t max_growth(Local state, Reg, const Lengths&) override;
 

@@ -97,12 +97,14 @@ const Configuration* Stepper::advance(const Configuration& from, std::string_vie
   return store_.make(tops_);
 }
 
-void Stepper::take(const Option& option, const StackTop& top, uint8_t byte, std::vector<StackTop>& out) {
+void Stepper::take(const Option& option, const StackTop& top, uint8_t byte, std::vector<StackTop>& out,
+                   const Configuration* self) {
   Reg reg = top.reg;
   if (!allows(option, top, byte, reg)) return;
   const Configuration* parent = top.parent;
   if (option.call) {
-    if (option.then != kDone) parent = store_.make(StackTop{option.then, reg, parent});
+    const bool same = self && option.then == top.state && reg == top.reg;
+    if (option.then != kDone) parent = same ? self : store_.make(StackTop{option.then, reg, parent});
     for (const StateId state : option.chain) parent = store_.make(StackTop{state, 0, parent});
     reg = 0;
   }
@@ -127,7 +129,7 @@ void Stepper::release(const Configuration* parent, std::vector<StackTop>& out) {
 void Stepper::step_parent(const Configuration* parent, uint8_t byte, std::vector<StackTop>& out) {
   store_.consult(*parent);
   store_.charge(parent->count);
-  for (const StackTop& top : parent->tops()) step(top, byte, out);
+  for (const StackTop& top : parent->tops()) step(top, byte, out, parent->count == 1 ? parent : nullptr);
 }
 
 }  // namespace constrain

@@ -99,14 +99,15 @@ class Stepper {
     registers.configurations = &store;
   }
 
-  /// Appends every successor of `top` on `byte` to `out`.
-  void step(StackTop top, uint8_t byte, std::vector<StackTop>& out) {
+  /// Appends every successor of `top` on `byte` to `out`. `self` is the configuration of `top` alone, if there is one:
+  /// a frame that is in the same state after what it calls, as in a repetition, need not be made again.
+  void step(StackTop top, uint8_t byte, std::vector<StackTop>& out, const Configuration* self = nullptr) {
     const Row& row = grammar_.row(top.state);
     const uint32_t action = row.action(byte);
     if (action & Row::kGoto) {
       out.push_back({action & ~Row::kGoto, top.reg, top.parent});
     } else if (action) {
-      for (const Option& option : row.lists[action - 1]) take(option, top, byte, out);
+      for (const Option& option : row.lists[action - 1]) take(option, top, byte, out, self);
     }
     if (row.accepting && top.parent) step_parent(top.parent, byte, out);
   }
@@ -136,7 +137,8 @@ class Stepper {
     registers_.depth = registers_.base + top.parent_depth();
     return grammar_.apply(top.state, option.guard, byte, reg, registers_);
   }
-  void take(const Option& option, const StackTop& top, uint8_t byte, std::vector<StackTop>& out);
+  void take(const Option& option, const StackTop& top, uint8_t byte, std::vector<StackTop>& out,
+            const Configuration* self);
   void step_parent(const Configuration* parent, uint8_t byte, std::vector<StackTop>& out);
   void release(const Configuration* parent, std::vector<StackTop>& out);
 

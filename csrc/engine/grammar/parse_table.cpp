@@ -100,6 +100,25 @@ uint64_t ParseTable::remaining(StateId state, Reg reg) const {
   return slot.rule->remaining(slot.local, reg, lengths_);
 }
 
+std::vector<ParseTable::Call> ParseTable::calls(StateId state) const {
+  const Slot& slot = this->slot(state);
+  const Row& row = this->row(state);
+  const auto reads = [](const std::span<const Option>& list) { return !list.front().call; };
+  if (!slot.rule || row.usual != kDone || row.lists.empty() || std::ranges::any_of(row.lists, reads)) return {};
+  const auto lock = this->lock();
+  if (!slot.rule->union_of().empty()) return {};  // of JSON values, which do not begin with text
+  Expansion edges;
+  slot.rule->expand(slot.local, lengths_, edges);
+  if (!edges.bytes.empty() || edges.like) return {};
+  std::vector<Call> calls;
+  for (const auto& edge : edges.calls) {
+    const StateId entry = this->entry(edge.callee), then = intern(slot.id, edge.then);
+    if (edge.guard || this->row(entry).accepting) return {};
+    calls.push_back({entry, is_final(then) ? kDone : then});
+  }
+  return calls;
+}
+
 ByteSet ParseTable::likely_bytes(StateId state, Reg reg) const {
   const Slot& slot = this->slot(state);
   if (!slot.rule) return {};

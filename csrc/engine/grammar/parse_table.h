@@ -125,6 +125,13 @@ class ParseTable {
   /// Calls CompletionHints::ending of a frame.
   Reg ending(StateId state, Reg reg, Registers& registers) const;
 
+  /// A call with which the texts of a frame may go on.
+  struct Call {
+    StateId entry, then;  ///< the start of what is called, and the state of the frame after it
+  };
+  /// The calls of a state that has no other edges; none if it has, or if one of them is guarded or may be empty.
+  std::vector<Call> calls(StateId state) const;
+
   /// Calls CompletionHints::likely_bytes of a frame.
   ByteSet likely_bytes(StateId state, Reg reg) const;
   /// Calls CompletionHints::known_bytes of a frame.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/masks/callees.h"
 #include "engine/masks/erase_tokens.h"
 
 namespace constrain {
@@ -154,12 +155,21 @@ MaskPtr MaskBuilder::compute() {
       if (!top.parent || !grammar_.row(top.state).accepting) continue;
       if (std::find(pending.begin(), pending.end(), top.parent) == pending.end()) pending.push_back(top.parent);
     }
-    add(at);
+    add(readers(at));
   }
   if (configuration_.accepting) {
     for (const TokenId id : vocabulary.eos()) tokens_.add(id);
   }
   return vocabulary.masks().intern(tokens_);
+}
+
+/// Returns a configuration in which calls with which frames begin are made, if some callee reads text, most of whose
+/// tokens need not be walked.
+const Configuration& MaskBuilder::readers(const Configuration& configuration) {
+  std::vector<StackTop> tops = with_callees(grammar_, walk_.store(), configuration.tops());
+  const auto reads_text = [&](const StackTop& top) { return grammar_.row(top.state).usual != kDone; };
+  if (std::ranges::equal(tops, configuration.tops()) || std::ranges::none_of(tops, reads_text)) return configuration;
+  return *walk_.store().make(tops);
 }
 
 void MaskBuilder::add(const Configuration& configuration) {

@@ -49,6 +49,7 @@ class MaskBuilder {
 
   void note_frames();
   bool consulted(const Configuration& configuration) const;
+  const Configuration& readers(const Configuration& configuration);
   void add(const Configuration& configuration);
   void follow(const Exits& exits, const Configuration& parents);
 

@@ -24,6 +24,16 @@ constexpr uint32_t kWorthFinding = 8;
 /// Bytes of working memory that a thread keeps between walks.
 constexpr size_t kKeptScratch = size_t{4} << 20;
 
+/// Removes those of few stack tops from `begin` on that are equal to one before them.
+void drop_equal(std::vector<StackTop>& tops, size_t begin) {
+  size_t kept = begin;
+  for (size_t k = begin; k < tops.size(); ++k) {
+    const std::span<const StackTop> before(tops.data() + begin, kept - begin);
+    if (std::ranges::find(before, tops[k]) == before.end()) tops[kept++] = tops[k];
+  }
+  tops.resize(kept);
+}
+
 }  // namespace
 
 TrieWalk::TrieWalk(const CompiledGrammar& grammar, WalkScratch& scratch, bool interning)
@@ -354,7 +364,10 @@ const Configuration* TrieWalk::step(const Level& above, uint8_t byte) {
   } else {
     for (size_t k = above.begin; k < above.end; ++k) stepper_.step(tops_[k], byte, tops_);
   }
-  if (tops_.size() - above.end <= kMergeAbove) return nullptr;
+  if (tops_.size() - above.end <= kMergeAbove) {
+    drop_equal(tops_, above.end);
+    return nullptr;
+  }
   merged_.assign(tops_.begin() + static_cast<ptrdiff_t>(above.end), tops_.end());
   const Configuration* all = store_.make(merged_);
   const auto kept = all->tops();
