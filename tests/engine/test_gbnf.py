@@ -91,3 +91,9 @@ def test_notation(grammar: str, accepted: str, refused: str) -> None:
 def test_mistakes(grammar: str, reason: str) -> None:
     with pytest.raises(LarkError, match=reason):
         accepts(grammar, "")
+
+
+@pytest.mark.parametrize("depth", [200, 1000, 5000])
+def test_deep_grammars_are_mistakes(depth: int) -> None:
+    with pytest.raises(LarkError, match="nested too deeply"):
+        lark_of_gbnf(f"root ::= {'(' * depth}[a-z]{')' * depth}")

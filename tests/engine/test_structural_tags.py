@@ -413,3 +413,14 @@ def test_triggers_that_overlap(seed: int) -> None:
             text = "".join(letters)
             expected = followed(text, triggers, [f"{begin}-" for begin in begins])
             assert grammar.accepts(text) == expected, (triggers, begins, text)
+
+
+@pytest.mark.parametrize("kind", ["tag", "sequence"])
+def test_deep_tags_are_mistakes(kind: str) -> None:
+    """A server passes on what its clients send, and would take another exception for a defect of its own."""
+    format: Any = {"type": "any_text"}
+    for _ in range(600):
+        inner = {"elements": [format]} if kind == "sequence" else {"begin": "<a>", "content": format, "end": "</a>"}
+        format = {"type": kind, **inner}
+    with pytest.raises(StructuralTagError, match="nested too deeply"):
+        compiled(format)

@@ -55,8 +55,15 @@ def lark_of_gbnf(text: str) -> str:
     """Translate a grammar.
 
     Raises:
-        LarkError: it is malformed, has something that only some servers know, or no rule ``root``.
+        LarkError: it is malformed or nested too deeply, has something that only some servers know, or no rule ``root``.
     """
+    try:
+        return _translated(text)
+    except RecursionError as error:
+        raise LarkError("the grammar is nested too deeply") from error
+
+
+def _translated(text: str) -> str:
     try:
         tree: Any = _parser().parse(text)
     except lark.exceptions.UnexpectedInput as error:

@@ -43,8 +43,8 @@ def compile_structural_tag(
         limits: limits on states, memory and time.
 
     Raises:
-        StructuralTagError: the tag is malformed, has a format or field that is not known or cannot be enforced, or a
-            part does not compile; with a JSON pointer.
+        StructuralTagError: the tag is malformed or nested too deeply, has a format or field that is not known or cannot
+            be enforced, or a part does not compile; with a JSON pointer.
         ResourceLimit: a limit was reached.
     """
     translated = lark_of_structural_tag(tag, vocab, layout=layout)
@@ -81,8 +81,12 @@ def lark_of_structural_tag(
     """Translate a structural tag into Lark's notation; see :func:`compile_structural_tag`.
 
     Raises:
-        StructuralTagError: the tag is malformed, or has a format or field that is not known; with a JSON pointer.
+        StructuralTagError: the tag is malformed, nested too deeply, or has a format or field that is not known; with a
+            JSON pointer.
     """
     writer = TagWriter(vocab, layout)
-    text = f"start: {writer.whole(tag)}"
+    try:
+        text = f"start: {writer.whole(tag)}"
+    except RecursionError as error:
+        raise StructuralTagError("the structural tag is nested too deeply") from error
     return TranslatedTag(text, writer.text.grammars, writer.text.pointers)

@@ -12,16 +12,19 @@ _WITH_SCHEMA = ("json_schema", "qwen_xml_parameter")
 def with_schemas(text: str) -> str:
     """Return the JSON text of a structural tag, with a schema for any JSON where one is missing or null."""
     try:
-        tag = json.loads(text)
+        return json.dumps(_with_schemas(json.loads(text)))
     except (ValueError, RecursionError):
         return text  # the compiler says what is wrong
+
+
+def _with_schemas(tag: Any) -> Any:
     if not isinstance(tag, dict):
-        return text
+        return tag
     if isinstance(tag.get("structures"), list):
         tag["structures"] = [_with_schema(each, "schema") for each in tag["structures"]]
     if "format" in tag:
         tag["format"] = _completed(tag["format"])
-    return json.dumps(tag)
+    return tag
 
 
 def _completed(node: Any) -> Any:
