@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from constrain.integrations.serving.bitmasks import BitmaskArray
 from constrain.integrations.serving.constraints import ConstraintKind, compile_constraint
 from constrain.integrations.serving.output import OutputState
 from constrain.integrations.serving.tokenizers import vocabulary_of
 
-__all__ = ["ConstraintKind", "OutputState", "compile_constraint", "vocabulary_of"]
+__all__ = ["BitmaskArray", "ConstraintKind", "OutputState", "compile_constraint", "vocabulary_of"]

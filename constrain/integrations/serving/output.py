@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,9 @@ from constrain.engine.bitmask import packed
 from constrain.errors import BitmaskError, BudgetError, ConstrainError
 
 _log = logging.getLogger(__name__)
+
+#: Bytes of the shortest text along which masks of a new grammar are computed ahead.
+_AHEAD = 16
 
 
 class OutputState:
@@ -39,6 +43,7 @@ class OutputState:
         self._matcher = grammar.matcher()
         self._eos_ids = frozenset(grammar.vocabulary.eos_token_ids)
         self._stop_ids = frozenset(stop_ids) or self._eos_ids
+        self._has_own_stops = self._stop_ids != self._eos_ids
         self._ended = False
         self._ended_by_matcher = False
 
@@ -46,6 +51,22 @@ class OutputState:
     def is_terminated(self) -> bool:
         """Whether a token that ends the output has been accepted."""
         return self._ended
+
+    def prepare(self, budget: int | None = None) -> None:
+        """Compute the first mask ahead; of a grammar without masks, also some that most outputs come to.
+
+        For the thread that compiles, so that the loop of the server finds them.
+
+        Args:
+            budget: as for :meth:`fill_bitmask`.
+        """
+        ahead = self._matcher.clone()
+        is_new = not self.grammar.counters["masks_built"]
+        with suppress(ConstrainError):  # which is told where the mask is needed
+            ahead.mask(budget)
+            for byte in ahead.completion()[:_AHEAD] if is_new else b"":
+                ahead.accept_bytes(bytes([byte]))
+                ahead.mask(budget)
 
     def min_tokens(self) -> int:
         """Number of tokens that suffice to complete the output, the one that ends it included.
@@ -92,8 +113,11 @@ class OutputState:
     def copy(self) -> OutputState:
         """A copy that advances independently."""
         copy = OutputState(self.grammar, self._stop_ids)
-        copy.__dict__.update(self.__dict__)
-        copy._matcher = self._matcher.clone()
+        if self.num_tokens or self.error is not None:
+            matcher = self._matcher.clone()
+            copy.__dict__.update(self.__dict__, _matcher=matcher)
+        # At the start the copy has a matcher of its own: clones share their memory, which grows with each of them, and
+        # a server may keep one state for ever, and copy it for each request.
         return copy
 
     def valid_prefix(self, tokens: Sequence[int]) -> list[int]:
@@ -108,7 +132,13 @@ class OutputState:
 
     def forced_tokens(self, limit: int = 64) -> list[int]:
         """The next tokens, at most ``limit``, as far as there is no choice."""
-        return [] if self._ended or self.error else self._matcher.forced_tokens(limit)
+        if self._ended or self.error is not None:
+            return []
+        try:
+            return self._matcher.forced_tokens(limit)
+        except ConstrainError as error:
+            self._fail(error)
+            return []
 
     def fill_bitmask(self, bits: Any, row: int = 0, budget: int | None = None) -> None:
         """Write the allowed tokens into a row of a bitmask.
@@ -122,11 +152,11 @@ class OutputState:
         Raises:
             BitmaskError: the array is of another type, too narrow, or has no such row.
         """
+        if self.error is not None or self._ended:
+            self._only_stops(bits, row)
+            return
         try:
-            if self.error or self._ended:
-                self._only_stops(bits, row)
-            else:
-                self._fill(bits, row, budget)
+            self._fill(bits, row, budget)
         except BitmaskError:  # a mistake of the caller: it is not the output that cannot go on
             raise
         except ConstrainError as error:
@@ -147,7 +177,7 @@ class OutputState:
             self._matcher.fill_bitmask(bits, row, budget)
         except BudgetError as error:
             self._matcher.fill_bitmask(bits, row, error.needed)
-        if self._stop_ids != self._eos_ids:
+        if self._has_own_stops:
             self._allow_stops(np.atleast_2d(np.asarray(bits))[row])
 
     def _allow_stops(self, words: Any) -> None:

@@ -74,8 +74,8 @@ class ConstrainBackend(BaseGrammarBackend):  # type: ignore[misc]
     def _compiled(self, kind: ConstraintKind, text: str) -> BaseGrammarObject:
         """Compile a constraint; SGLang aborts a request with the message of an invalid one."""
         try:
-            return ConstrainGrammar(
-                OutputState(compile_constraint(kind, text, self.vocabulary, whitespace=self._whitespace))
-            )
+            state = OutputState(compile_constraint(kind, text, self.vocabulary, whitespace=self._whitespace))
         except ConstrainError as error:
             return InvalidGrammarObject(str(error))
+        state.prepare()
+        return ConstrainGrammar(state)

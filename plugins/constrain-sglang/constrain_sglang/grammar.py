@@ -42,7 +42,7 @@ class ConstrainGrammar(BaseGrammarObject):  # type: ignore[misc]
 
     def fill_vocab_mask(self, vocab_mask: torch.Tensor, idx: int) -> None:
         """Write the allowed tokens into a row."""
-        self.state.fill_bitmask(vocab_mask.numpy(), idx)
+        self.state.fill_bitmask(masks.array.of(vocab_mask), idx)
 
     @staticmethod
     def reset_vocab_mask(vocab_mask: torch.Tensor) -> None:

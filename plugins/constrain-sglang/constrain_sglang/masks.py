@@ -8,6 +8,10 @@ import numpy as np
 import torch
 
 from constrain.engine.bitmask import packed
+from constrain.integrations.serving import BitmaskArray
+
+#: The array of the bitmask that is filled: SGLang makes one for each step of a batch.
+array = BitmaskArray()
 
 
 def allocate(vocab_size: int, batch_size: int) -> torch.Tensor:

@@ -209,7 +209,13 @@ def test_functions_without_parameters_have_no_schema(backend: ConstrainBackend, 
     assert grammar.accepts("<call>{}</call>") and not grammar.accepts("<call>{</call>")
 
 
-@pytest.mark.parametrize("text", ["[", "[]", '{"structures": 1}', '{"format": null}'])
+DEEP = '{"type": "optional", "content": ' * 400 + '{"type": "any_text"}' + "}" * 400
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[", "[]", "1", '{"structures": 1}', '{"format": null}', f'{{"format": {DEEP}}}', '{"format": {"x": "\\ud800"}}'],
+)
 def test_what_is_no_structural_tag_is_refused(backend: ConstrainBackend, text: str) -> None:
     assert isinstance(backend.dispatch_structural_tag(text), interface.InvalidGrammarObject)
 

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 from constrain.engine import CompiledGrammar, Vocabulary
 from constrain.engine.json_schema import WhitespacePolicy
 from constrain.errors import GrammarError
-from constrain.integrations.serving import ConstraintKind, OutputState, compile_constraint, vocabulary_of
+from constrain.integrations.serving import BitmaskArray, ConstraintKind, OutputState, compile_constraint, vocabulary_of
 from constrain_vllm.grammar import ConstrainGrammar
 
 #: vLLM's ``StructuredOutputOptions``, by name.
@@ -43,6 +43,7 @@ class ConstrainBackend:
         self.vocab_size = vocab_size
         self._config = vllm_config.structured_outputs_config
         self._vocabulary = model_vocabulary(vllm_config.model_config, tokenizer, vocab_size)
+        self._array = BitmaskArray()
 
     def compile_grammar(
         self, request_type: Any, grammar_spec: str, stop_token_ids: Collection[int] | None = None
@@ -58,13 +59,15 @@ class ConstrainBackend:
             GrammarError: it cannot be enforced.
         """
         grammar = compile_request(self._config, request_type, grammar_spec, self._vocabulary)
-        return ConstrainGrammar(OutputState(grammar, stop_token_ids or ()))
+        return ConstrainGrammar(OutputState(grammar, stop_token_ids or ()), self._array)
 
     def allocate_token_bitmask(self, max_num_seqs: int) -> Any:
         """Return an int32 CPU tensor ``[max_num_seqs, ceil(vocab_size / 32)]`` that allows every token."""
         import torch
 
-        return torch.full((max_num_seqs, (self.vocab_size + 31) // 32), -1, dtype=torch.int32)
+        bitmask = torch.full((max_num_seqs, (self.vocab_size + 31) // 32), -1, dtype=torch.int32)
+        self._array.of(bitmask)
+        return bitmask
 
     def destroy(self) -> None:
         """Nothing is to be released."""

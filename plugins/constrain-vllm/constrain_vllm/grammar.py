@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from constrain.integrations.serving import OutputState
+from constrain.integrations.serving import BitmaskArray, OutputState
 
 
 class Request(Protocol):
@@ -28,19 +28,22 @@ class ConstrainGrammar:
             are no output of the request yet.
     """
 
-    def __init__(self, state: OutputState) -> None:
+    def __init__(self, state: OutputState, array: BitmaskArray | None = None) -> None:
         self.state = state
         self.num_drafted_thoughts = 0
+        self._array = array or BitmaskArray()
         self._request: Request | None = None
         self._max_tokens = 0
         self._num_unconstrained = 0
-        self._bitmask: Any = None
-        self._rows: Any = None
 
-    def set_budget(self, request: Request, max_model_len: int) -> None:
-        """Complete the output within the ``max_tokens`` of a request and the length of the model."""
+    def begin(self, request: Request, max_model_len: int) -> None:
+        """Complete the output within the ``max_tokens`` of a request and the length of the model.
+
+        To be called in the thread that compiles: it computes the first masks.
+        """
         self._request = request
         self._max_tokens = min(request.max_tokens, max_model_len - request.num_prompt_tokens)
+        self.state.prepare(self._budget())
 
     def accept_tokens(self, request_id: str, tokens: list[int]) -> bool:
         """Append tokens; false as soon as one is not allowed. Tokens after the end are ignored."""
@@ -58,10 +61,7 @@ class ConstrainGrammar:
 
     def fill_bitmask(self, bitmask: Any, batch_index: int) -> None:
         """Write the allowed tokens into a row of an int32 CPU tensor ``[rows, words]``."""
-        if bitmask is not self._bitmask:  # vLLM has one for all steps, and an array of it takes as long as a mask
-            self._bitmask, self._rows = bitmask, bitmask.numpy()
-        self._count_unconstrained()
-        self.state.fill_bitmask(self._rows, batch_index, self._budget())
+        self.state.fill_bitmask(self._array.of(bitmask), batch_index, self._budget())
 
     def is_terminated(self) -> bool:
         """Whether the output has ended."""
@@ -75,11 +75,13 @@ class ConstrainGrammar:
     def _budget(self) -> int | None:
         if self._request is None:
             return None
-        used = self._num_unconstrained + self.num_drafted_thoughts + self.state.num_tokens
-        return max(0, self._max_tokens - used)
+        self._count_unconstrained()
+        left = self._max_tokens - self._num_unconstrained - self.num_drafted_thoughts - self.state.num_tokens
+        return left if left > 0 else 0
 
     def _count_unconstrained(self) -> None:
         # While drafts are tried out, the grammar is ahead of the request, and the difference is too small.
         if self._request is not None:
             difference = self._request.num_output_tokens - self.state.num_tokens
-            self._num_unconstrained = max(self._num_unconstrained, difference)
+            if difference > self._num_unconstrained:
+                self._num_unconstrained = difference

@@ -39,7 +39,7 @@ def install() -> None:
     structured_output.GuidanceBackend = backend_guidance.GuidanceBackend = ConstrainBackend
     backend_guidance.validate_guidance_grammar = _validated_later
     SamplingParams._validate_structured_outputs = _validating(SamplingParams._validate_structured_outputs)
-    StructuredOutputManager._create_grammar = _with_budget(StructuredOutputManager._create_grammar)
+    StructuredOutputManager._create_grammar = _with_begin(StructuredOutputManager._create_grammar)
     StructuredOutputManager._get_constraint_bounds = _noting_thoughts(StructuredOutputManager._get_constraint_bounds)
     _log.info("structured outputs of the back ends %s are constrained by constrain", " and ".join(NAMES))
 
@@ -64,12 +64,12 @@ def _validating(original: Callable[..., None]) -> Callable[..., None]:
     return validate
 
 
-def _with_budget(original: Callable[..., Any]) -> Callable[..., Any]:
+def _with_begin(original: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(original)
     def create_grammar(manager: Any, request: Any) -> Any:
         grammar = original(manager, request)
         if isinstance(grammar, ConstrainGrammar):
-            grammar.set_budget(request, manager.vllm_config.model_config.max_model_len)
+            grammar.begin(request, manager.vllm_config.model_config.max_model_len)
         return grammar
 
     return create_grammar

@@ -62,7 +62,7 @@ def seconds_of_masks(backend: Any, schema: Any, tokens: list[int]) -> list[float
         return None
     output: list[int] = []
     if isinstance(grammar, ConstrainGrammar):
-        grammar.set_budget(_Request(len(tokens) + _SPARE, output), 10**6)
+        grammar.begin(_Request(len(tokens) + _SPARE, output), 10**6)
     bits, found = backend.allocate_token_bitmask(1), []
     for token in tokens:
         start = time.thread_time()

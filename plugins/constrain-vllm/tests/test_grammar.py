@@ -115,7 +115,7 @@ class VLLMBackend(backends.Backend):
     def start(self, kind: ConstraintKind, text: str, max_tokens: int | None = None) -> VLLMOutput:
         grammar, request = compiled(self.backend, kind, text), Request(max_tokens or 0)
         if max_tokens is not None:
-            grammar.set_budget(request, max_model_len=1000)
+            grammar.begin(request, max_model_len=1000)
         return VLLMOutput(grammar, request)
 
 
@@ -157,7 +157,7 @@ def test_outputs_with_drafts_are_complete_within_max_tokens(
     backend: ConstrainBackend, tokenizer: Any, max_tokens: int, seed: int
 ) -> None:
     rng, grammar, request = random.Random(seed), compiled(backend, "json", json.dumps(PERSON)), Request(max_tokens)
-    grammar.set_budget(request, max_model_len=1000)
+    grammar.begin(request, max_model_len=1000)
     run_with_drafts(grammar, request, lambda tokens: int(rng.choice(tokens)), rng)
     assert grammar.is_terminated()
     assert json.loads(tokenizer.decode(request.output, skip_special_tokens=True)).keys() == {"name", "age"}
@@ -166,7 +166,7 @@ def test_outputs_with_drafts_are_complete_within_max_tokens(
 def test_thoughts_count_against_max_tokens(backend: ConstrainBackend) -> None:
     """vLLM feeds the grammar only what follows the thoughts."""
     grammar, request = compiled(backend, "regex", "[0-9]+"), Request(max_tokens=10)
-    grammar.set_budget(request, max_model_len=1000)
+    grammar.begin(request, max_model_len=1000)
     request.output = [7] * 7
     for _ in range(2):
         digit = max(allowed(grammar))
@@ -178,7 +178,7 @@ def test_thoughts_count_against_max_tokens(backend: ConstrainBackend) -> None:
 def test_thoughts_of_a_draft_count_before_they_are_output(backend: ConstrainBackend) -> None:
     """vLLM computes masks for what follows the end of the thoughts in a draft; the output grows when it is accepted."""
     grammar, request = compiled(backend, "regex", "[0-9]+"), Request(max_tokens=10)
-    grammar.set_budget(request, max_model_len=1000)
+    grammar.begin(request, max_model_len=1000)
     request.output = [7] * 4
     grammar.num_drafted_thoughts = 3
     digit = max(allowed(grammar) - {2})
@@ -194,7 +194,7 @@ def test_thoughts_of_a_draft_count_before_they_are_output(backend: ConstrainBack
 
 def test_the_length_of_the_model_is_a_budget(backend: ConstrainBackend) -> None:
     grammar, request = compiled(backend, "regex", "[0-9]+"), Request(max_tokens=100, num_prompt_tokens=30)
-    grammar.set_budget(request, max_model_len=32)
+    grammar.begin(request, max_model_len=32)
     request.output.append(max(allowed(grammar)))
     assert grammar.accept_tokens("r", request.output)
     assert allowed(grammar) == {2}
@@ -202,7 +202,7 @@ def test_the_length_of_the_model_is_a_budget(backend: ConstrainBackend) -> None:
 
 def test_a_budget_that_is_too_small_leaves_the_shortest_way(backend: ConstrainBackend) -> None:
     grammar = compiled(backend, "regex", "[0-9]{3}")
-    grammar.set_budget(Request(max_tokens=1), max_model_len=1000)
+    grammar.begin(Request(max_tokens=1), max_model_len=1000)
     assert allowed(grammar)
 
 
