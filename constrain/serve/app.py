@@ -20,11 +20,21 @@ from constrain.serve.endpoints.chat import ChatAnswer, chat_work, limit_field
 from constrain.serve.endpoints.completions import CompletionAnswer, completion_works
 from constrain.serve.endpoints.extract import extract
 from constrain.serve.endpoints.input_items import Paging, shown_item
+from constrain.serve.endpoints.queries import Retrieval
 from constrain.serve.endpoints.response_events import FIELDS, ResponseAnswer
 from constrain.serve.endpoints.responses import conversation_of, items_of, messages_of, responses_work
-from constrain.serve.errors import APIError, Fields, as_api_error
+from constrain.serve.errors import APIError, Fields, as_api_error, pointer
 from constrain.serve.generation import Work
-from constrain.serve.http import EventStream, Handler, by_method, error_response, guarded, read_body, unless_gone
+from constrain.serve.http import (
+    EventStream,
+    Handler,
+    by_method,
+    check_query,
+    error_response,
+    guarded,
+    read_body,
+    unless_gone,
+)
 from constrain.serve.images import ImageReader
 from constrain.serve.jobs import Job, Server
 from constrain.serve.metrics import Metrics
@@ -39,7 +49,7 @@ from constrain.serve.stored import StoredResponses
 M = TypeVar("M", bound=BaseModel)
 
 #: Paths whose addresses have parameters.
-_WITH_QUERY = {"/v1/responses/{id}/input_items"}
+_WITH_QUERY = {"/v1/responses/{id}", "/v1/responses/{id}/input_items"}
 
 
 def create_app(models: Models, settings: ServerSettings | None = None) -> Starlette:
@@ -125,7 +135,7 @@ class _Endpoints:
             lambda job: CompletionAnswer(asked, model, job),
             asked.num_generated,
             bool(asked.stream),
-            Fields("/prompt", "/max_tokens"),
+            Fields("/prompt", "/max_tokens", pointer(asked.count_field)),
         )
 
     async def responses(self, request: Request) -> Response:
@@ -159,6 +169,7 @@ class _Endpoints:
         )
 
     async def response(self, request: Request) -> Response:
+        Retrieval.of(request.query_params)
         return JSONResponse(self._stored.find(request.path_params["id"]).resource)
 
     async def input_items(self, request: Request) -> Response:
@@ -166,6 +177,7 @@ class _Endpoints:
         return JSONResponse(paging.page(self._stored.find(request.path_params["id"]).items))
 
     async def delete_response(self, request: Request) -> Response:
+        check_query(request)
         id = request.path_params["id"]
         self._stored.delete(id)
         return JSONResponse({"id": id, "object": "response", "deleted": True})
@@ -214,7 +226,7 @@ class _Endpoints:
         job: Job | None = None
         try:
             works = await unless_gone(request, deadline.bound(on_thread(make_works)))
-            job = Job(self._server, works, n, deadline)
+            job = Job(self._server, works, n, deadline, fields.count)
             await unless_gone(request, job.submit())
             answer = make_answer(job)
             if streams:

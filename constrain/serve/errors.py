@@ -124,10 +124,12 @@ class Fields:
     Attributes:
         prompt: what the model is given.
         limit: the maximum number of tokens.
+        count: the number of outputs.
     """
 
     prompt: str = "/messages"
     limit: str = "/max_tokens"
+    count: str = "/n"
 
 
 def as_api_error(error: Exception, fields: Fields = Fields()) -> APIError:

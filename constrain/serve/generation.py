@@ -13,10 +13,12 @@ from constrain.completion import Completion, Options, Pending, submit
 from constrain.errors import FilterError, ResourceLimit
 from constrain.filters import ExLlamaV2EngineFilter
 from constrain.filters.thinking import Thinking
+from constrain.runtime import Handle
 from constrain.runtime.events import Piece, SampledToken, Update
 from constrain.serve.errors import in_grammar
 from constrain.serve.formats import OutputFormat
 from constrain.serve.models import ServedModel
+from constrain.serve.prompt_scores import submit_scores
 from constrain.serve.sampling import OutputSettings
 from constrain.serve.tools.reader import AnswerReader, CallArguments, Part, Text
 
@@ -36,6 +38,7 @@ class Work:
         make_reader: makes what divides the text; ``None``: it stays as it is.
         content: the form of the part of the output that is neither thoughts nor calls.
         max_tokens: most tokens of thoughts and answer; ``None``: what fits in the context.
+        prompt_logprobs: report the log probability of each token of the prompt, and of this number of most likely ones.
     """
 
     model: ServedModel
@@ -46,6 +49,7 @@ class Work:
     make_reader: Callable[[], AnswerReader] | None = None
     content: OutputFormat | None = None
     max_tokens: int | None = None
+    prompt_logprobs: int | None = None
 
     def submit(self, number: int) -> Output:
         """Compile the format, and submit output ``number`` of several.
@@ -72,7 +76,13 @@ class Work:
             thinking = shortened(thinking, self.max_tokens, filters[0].min_tokens() - 1)
             options = replace(options, max_new_tokens=max(1, self.max_tokens - thinking.max_tokens))
         pending = submit(llm.runtime, self.ids, filters, options, _as_it_is, thinking=thinking)
-        return Output(self, pending)
+        return Output(self, pending, self._submit_scores() if number == 0 else None)
+
+    def _submit_scores(self) -> Handle | None:
+        """Submit the prompt, once for all outputs, if its log probabilities are asked for, and there are any."""
+        if self.prompt_logprobs is None or self.ids.shape[-1] < 2:
+            return None
+        return submit_scores(self.model, self.ids, self.prompt_logprobs, self.options.priority)
 
     def _options(self, number: int) -> Options:
         options = self.options.numbered(number)
@@ -105,8 +115,14 @@ class Output:
         reasoning_tokens: number of tokens of thoughts among them.
     """
 
-    def __init__(self, work: Work, pending: Pending[Completion]) -> None:
-        self._pending, self._model = pending, work.model
+    def __init__(self, work: Work, pending: Pending[Completion], scores: Handle | None = None) -> None:
+        """
+        Args:
+            work: what is generated.
+            pending: the output of the model.
+            scores: the log probabilities of the prompt.
+        """
+        self._pending, self._model, self._scores = pending, work.model, scores
         self._reader = work.make_reader() if work.make_reader else None
         self._shows_special = work.options.special_tokens
         is_free = work.format is None and self._shows_special
@@ -121,20 +137,35 @@ class Output:
     @property
     def done(self) -> bool:
         """Whether it has ended."""
-        return self._pending.handle.done
+        return all(handle.done for handle in self._handles)
+
+    @property
+    def _handles(self) -> Sequence[Handle]:
+        return [self._pending.handle, *([self._scores] if self._scores else [])]
+
+    async def prompt_tokens(self) -> Sequence[SampledToken]:
+        """Return the tokens of the prompt after the first, with their log probabilities, if they are asked for.
+
+        Raises:
+            ConstrainError: the request failed, or was cancelled.
+        """
+        return (await self._scores).tokens if self._scores else ()
 
     def cancel(self) -> None:
         """Cancel it; waits until the running step of the model has ended."""
-        self._pending.cancel()
+        for handle in self._handles:
+            handle.cancel()
 
     def fail(self, error: Exception) -> None:
         """End it with an error, without waiting for the model; :meth:`release` has to follow."""
         self.error = error
-        self._pending.handle.fail(error)
+        for handle in self._handles:
+            handle.fail(error)
 
     def release(self) -> None:
         """Remove it from the runtime; waits until the running step of the model has ended."""
-        self._model.llm.runtime.cancel(self._pending.handle.sequence)
+        for handle in self._handles:
+            self._model.llm.runtime.cancel(handle.sequence)
 
     async def batches(self, rest: Callable[[], float]) -> AsyncIterator[Batch]:
         """Yield what it gains, as it does.

@@ -55,13 +55,14 @@ class Job:
         outputs: the outputs, once they are submitted.
     """
 
-    def __init__(self, server: Server, works: Sequence[Work], n: int, deadline: Deadline) -> None:
+    def __init__(self, server: Server, works: Sequence[Work], n: int, deadline: Deadline, count: str = "/n") -> None:
         """
         Args:
             server: the server.
             works: what is generated.
             n: number of outputs of each work.
             deadline: until when.
+            count: JSON pointer to the field that says how many outputs there are.
 
         Raises:
             APIError: the server has too much to do.
@@ -71,7 +72,7 @@ class Job:
         self._is_open = True
         self._error: Exception | None = None
         self.outputs: list[Output] = []
-        server.admission.enter(len(works) * n, "/n" if n > 1 else "/prompt")
+        server.admission.enter(len(works) * n, count)
         server.jobs.add(self)
 
     async def submit(self) -> None:

@@ -33,7 +33,10 @@ _TOOL = {"type": "function", "function": {"name": "f", "parameters": _SCHEMA}}
 _RIGHT: list[tuple[str, dict[str, Any]]] = [
     ("/v1/completions", {"prompt": "Hello", "guided_choice": ["yes", "no"], "max_tokens": 8}),
     ("/v1/completions", {"prompt": ["Hello", "Bye"], "regex": "[a-z]{3}", "max_tokens": 8, "n": 2, "logprobs": 2}),
-    ("/v1/completions", {"prompt": "Hello", "max_tokens": 4, "stop": ["a"], "logit_bias": {"5": 1}, "echo": True}),
+    (
+        "/v1/completions",
+        {"prompt": "Hello", "max_tokens": 4, "stop": ["a"], "logit_bias": {"5": 1}, "echo": True, "logprobs": 1},
+    ),
     ("/v1/chat/completions", {"messages": _MESSAGES, "max_tokens": 30, "json_schema": _SCHEMA, "temperature": 0.5}),
     ("/v1/chat/completions", {"messages": _MESSAGES, "max_tokens": 90, "tools": [_TOOL], "tool_choice": "required"}),
     ("/v1/chat/completions", {"messages": _MESSAGES, "max_tokens": 8, "ebnf": 'root ::= "a" | "b"', "top_p": 0.5}),

@@ -63,3 +63,24 @@ def test_images_are_shown(client: httpx.Client) -> None:
     [item] = client.get(f"/v1/responses/{response['id']}/input_items").json()["data"]
     image = {"type": "input_image", "image_url": pixel, "detail": "auto"}
     assert item["content"] == [{"type": "input_text", "text": "a"}, image]
+
+
+def test_a_response_is_retrieved_with_what_was_included(client: httpx.Client, url: str) -> None:
+    include = "message.output_text.logprobs"
+    made = create(client, input="a", include=[include])
+    responses = OpenAI(base_url=f"{url}/v1", api_key="secret", max_retries=0).responses
+    found = responses.retrieve(made["id"], include=[include, "reasoning.encrypted_content"], stream=False)
+    assert found.model_dump(exclude_unset=True) == made
+    assert found.output[0].content[0].logprobs  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("method", "query", "param"),
+    [("GET", "include=x", "include"), ("GET", "stream=true", "stream"), ("GET", "starting_after=1", "starting_after"),
+     ("DELETE", "include=reasoning.encrypted_content", "include")],
+)  # fmt: skip
+def test_parameters_of_a_response_are_checked(client: httpx.Client, method: str, query: str, param: str) -> None:
+    response = create(client, input="a")
+    refused = client.request(method, f"/v1/responses/{response['id']}?{query}")
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, param)
+    assert client.get(f"/v1/responses/{response['id']}?include[]=message.output_text.logprobs").status_code == 200

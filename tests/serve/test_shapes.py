@@ -71,12 +71,6 @@ def test_echoes_are_the_prompt_that_was_given(client: httpx.Client, prompt: str)
     assert "".join(piece["choices"][0]["text"] for piece in pieces) == f"{prompt}Z"
 
 
-def test_an_echo_has_no_log_probabilities(client: httpx.Client) -> None:
-    body = {"model": "constrain", "prompt": "a", "echo": True, "logprobs": 1}
-    answer = client.post("/v1/completions", json=body)
-    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "/logprobs")
-
-
 @pytest.mark.parametrize(
     ("path", "asked"),
     [("completions", {"prompt": "a"}), ("chat/completions", {"messages": [{"role": "user", "content": "a"}]})],

@@ -13,6 +13,7 @@ from constrain.completion import encode
 from constrain.runtime.events import SampledToken
 from constrain.serve.constraints import read_format
 from constrain.serve.endpoints.common import DONE, finite, usage
+from constrain.serve.endpoints.completion_logprobs import CompletionLogprobs
 from constrain.serve.errors import APIError
 from constrain.serve.generation import Batch, Work
 from constrain.serve.http import event
@@ -29,17 +30,16 @@ def completion_works(request: CompletionRequest, model: ServedModel) -> list[Wor
         APIError: a prompt or the constraint is malformed.
         GenerationError: a prompt does not fit in the context.
     """
-    if request.echo and request.logprobs is not None:
-        message = (
-            "/logprobs: the tokens of a prompt, which echo returns, have no log probabilities here; give one of both"
-        )
-        raise APIError(message, param="/logprobs", code="unsupported_combination")
     format = read_format(request, model.vocabulary)
     shows_special = format is not None and isinstance(format.grammar, str)
     # The best outputs are those of which tokens are the most likely.
     logprobs = 0 if request.logprobs is None and request.num_generated > request.n else request.logprobs
     options = make_options(request, model, request.max_tokens, logprobs=logprobs, special_tokens=shows_special)
-    return [Work(model, _encoded(each, model), format, options, content=format) for each in _prompts(request)]
+    scored = request.logprobs if request.echo else None
+    return [
+        Work(model, _encoded(each, model), format, options, content=format, prompt_logprobs=scored)
+        for each in _prompts(request)
+    ]
 
 
 def _prompts(request: CompletionRequest) -> Sequence[str | list[int]]:
@@ -72,19 +72,22 @@ class CompletionAnswer:
         self._request, self._model, self._job = request, model, job
         head = {"id": f"cmpl-{uuid4().hex}", "object": "text_completion", "created": int(time())}
         self._head = {**head, "model": request.model}
-        #: Number of characters of each output so far, as far as its tokens with log probabilities go.
-        self._ends: dict[int, int] = {}
+        self._logprobs = CompletionLogprobs(model)
 
     async def whole(self) -> dict[str, Any]:
         """Return the response, when all outputs have ended."""
         found = await self._job.collect()
-        outputs = self._job.outputs
-        choices = [
-            self._choice(number, self._echo(number) + _text(batches), _tokens(batches), outputs[number].finish_reason)
-            for number, batches in self._best(found)
-        ]
+        choices = [await self._whole_choice(number, batches) for number, batches in self._best(found)]
         numbered = [{**choice, "index": index} for index, choice in enumerate(choices)]
         return {**self._head, "choices": numbered, "usage": self._usage()}
+
+    async def _whole_choice(self, number: int, batches: Sequence[Batch]) -> dict[str, Any]:
+        reason = self._job.outputs[number].finish_reason
+        if not self._request.echo:
+            return self._choice(number, _text(batches), _tokens(batches), reason)
+        echo = await self._echo_choice(number)
+        rest = self._choice(number, _text(batches), _tokens(batches), reason)
+        return {**rest, "text": echo["text"] + rest["text"], "logprobs": _joined(echo["logprobs"], rest["logprobs"])}
 
     def _best(self, found: Sequence[Sequence[Batch]]) -> Iterator[tuple[int, Sequence[Batch]]]:
         """Yield the outputs that are returned, with their numbers: for each prompt the best ones, best first."""
@@ -99,7 +102,7 @@ class CompletionAnswer:
         outputs = self._job.outputs
         if self._request.echo:
             for number in range(len(outputs)):
-                yield self._chunk(self._choice(number, self._echo(number), [], None))
+                yield self._chunk(await self._echo_choice(number))
         async for number, batch in self._job.stream():
             if batch is None:
                 yield self._chunk(self._choice(number, "", [], outputs[number].finish_reason))
@@ -120,48 +123,36 @@ class CompletionAnswer:
     def _choice(
         self, number: int, text: str, tokens: Sequence[SampledToken], finish_reason: str | None
     ) -> dict[str, Any]:
+        special = self._work(number).options.special_tokens
         has_logprobs = self._request.logprobs is not None
-        logprobs = self._logprobs(number, tokens) if has_logprobs else None
+        logprobs = self._logprobs.of_output(number, tokens, special) if has_logprobs else None
         return {"index": number, "text": text, "logprobs": logprobs, "finish_reason": finish_reason}
 
+    async def _echo_choice(self, number: int) -> dict[str, Any]:
+        """Return the prompt of an output as the beginning of its choice."""
+        echo, logprobs = self._echo(number), None
+        if self._request.logprobs is not None:
+            logprobs = self._logprobs.of_prompt(number, await self._prompt_tokens(number), echo)
+        return {"index": number, "text": echo, "logprobs": logprobs, "finish_reason": None}
+
     def _echo(self, number: int) -> str:
-        if not self._request.echo:
-            return ""
         prompt = _prompts(self._request)[number // self._request.num_generated]
         if isinstance(prompt, str):
             return prompt
         return str(self._model.tokenizer.decode(torch.tensor(prompt), decode_special_tokens=True))
 
-    def _logprobs(self, number: int, tokens: Sequence[SampledToken]) -> dict[str, Any]:
-        name = self._token_name
-        return {
-            "tokens": [name(token.id) for token in tokens],
-            "token_logprobs": [finite(token.logprob) for token in tokens],
-            "top_logprobs": [
-                {name(idx): finite(each) for idx, each in (*token.top_logprobs, (token.id, token.logprob))}
-                for token in tokens
-            ],
-            "text_offset": [self._offset(number, token.id) for token in tokens],
-        }
+    async def _prompt_tokens(self, number: int) -> list[SampledToken]:
+        """Return the tokens of the prompt of an output, without the one that begins a text in this model."""
+        first = number - number % self._request.num_generated
+        tokens = self._work(number).ids[0].tolist()
+        scored = [SampledToken(tokens[0], 1.0), *await self._job.outputs[first].prompt_tokens()]
+        prompt = _prompts(self._request)[number // self._request.num_generated]
+        name = self._model.special_names.get(tokens[0])
+        is_added = isinstance(prompt, str) and name is not None and not prompt.startswith(name)
+        return scored[1:] if is_added else scored
 
-    def _token_name(self, token: int) -> str:
-        """Return what tells a token from the others: of parts of characters, of which a text is the same, the bytes."""
-        content = self._model.vocabulary.token_bytes(token)
-        try:
-            content.decode()
-        except UnicodeDecodeError:
-            return "bytes:" + "".join(f"\\x{byte:02x}" for byte in content)
-        return self._model.token_text(token)
-
-    def _offset(self, number: int, token: int) -> int:
-        """Return where the next token of an output begins in its text, in characters."""
-        start = self._ends.get(number, 0)
-        content = self._model.vocabulary.token_bytes(token)
-        if not content and self._job.works[number // self._request.num_generated].options.special_tokens:
-            content = self._model.token_text(token).encode()
-        # A token may begin within the character that the last one has begun.
-        self._ends[number] = start + sum(not _continues(byte) for byte in content)
-        return start - 1 if content and _continues(content[0]) and start else start
+    def _work(self, number: int) -> Work:
+        return self._job.works[number // self._request.num_generated]
 
     def _usage(self) -> dict[str, Any]:
         """Return the numbers of tokens of all prompts and outputs together."""
@@ -170,9 +161,9 @@ class CompletionAnswer:
         return {name: sum(group[name] for group in groups) for name in groups[0] if name.endswith("_tokens")}
 
 
-def _continues(byte: int) -> bool:
-    """Return whether a byte of UTF-8 is not the first one of its character."""
-    return byte & 0xC0 == 0x80
+def _joined(first: dict[str, Any] | None, rest: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return the log probabilities of two parts of a choice, one after the other."""
+    return {name: [*values, *rest[name]] for name, values in first.items()} if first and rest else None
 
 
 def _text(batches: Sequence[Batch]) -> str:

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 from uuid import uuid4
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from starlette.datastructures import QueryParams
+from pydantic import Field
 
+from constrain.serve.endpoints.queries import Query
 from constrain.serve.errors import APIError
-from constrain.serve.protocol.responses import Includable, Item, MessageItem
+from constrain.serve.protocol.responses import Item, MessageItem
 
 _PREFIXES = {
     "message": "msg",
@@ -22,32 +22,12 @@ _PREFIXES = {
 }
 
 
-class Paging(BaseModel):
+class Paging(Query):
     """Which items of a list are asked for: parameters of the address."""
-
-    model_config = ConfigDict(extra="forbid")
 
     after: str | None = None
     limit: Annotated[int, Field(ge=1, le=100)] = 20
     order: Literal["asc", "desc"] = "desc"
-    include: list[Includable] = Field([])
-
-    @classmethod
-    def of(cls, query: QueryParams) -> Paging:
-        """Read it from an address.
-
-        Raises:
-            APIError: a parameter is unknown or malformed.
-        """
-        single: dict[str, Any] = {name: value for name, value in query.items() if not name.startswith("include")}
-        included = [value for name, value in query.multi_items() if name in ("include", "include[]")]
-        try:
-            return cls(**single, include=included)  # type: ignore[arg-type]  # which is checked here
-        except ValidationError as error:
-            [first, *_] = error.errors(include_context=False)
-            name = str(first["loc"][0])
-            code = "unknown_parameter" if first["type"] == "extra_forbidden" else "invalid_value"
-            raise APIError(f"{name}: {first['msg']}", param=name, code=code) from error
 
     def page(self, items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return the items that are asked for, of all in their order.

@@ -40,3 +40,11 @@ class CompletionRequest(ConstraintFields, SamplingFields, StreamFields, AccountF
     def num_generated(self) -> int:
         """Number of outputs of each prompt, of which the ``n`` best are returned."""
         return self.best_of or self.n
+
+    @property
+    def count_field(self) -> str:
+        """Name of the field that makes the outputs as many as they are: the one with the largest number."""
+        is_list = isinstance(self.prompt, list) and not isinstance(next(iter(self.prompt), 0), int)
+        if is_list and len(self.prompt) > self.num_generated:
+            return "prompt"
+        return "best_of" if self.best_of is not None and self.best_of > self.n else "n"
