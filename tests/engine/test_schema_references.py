@@ -9,6 +9,7 @@ import pytest
 
 from constrain.engine import Vocabulary, compile_json_schema
 from constrain.errors import SchemaError, UnsatisfiableSchema, UnsupportedSchema
+from constrain.testing import byte_vocabulary
 
 Verify = Callable[..., None]
 Judge = Callable[..., bool]
@@ -271,3 +272,10 @@ def test_the_older_form_of_tuples_is_supported_everywhere(verify: Verify) -> Non
     """The oracle reads an array there as nothing at all."""
     schema = {"items": [INTEGER, {"type": "string"}], "additionalItems": False}
     verify(schema, [[], [1], [1, "a"]], [["a"], [1, 2], [1, "a", None]], oracle=False)
+
+
+@pytest.mark.parametrize("reference", ["#/%ff", "#%ff", "#/$defs/%c3%28"])
+def test_references_that_are_no_utf8_are_mistakes(reference: str) -> None:
+    """Errors quote what percent-encoded bytes stand for."""
+    with pytest.raises(SchemaError, match="\ufffd"):
+        compile_json_schema({"$ref": reference}, byte_vocabulary())
