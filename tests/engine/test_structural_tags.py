@@ -424,3 +424,11 @@ def test_deep_tags_are_mistakes(kind: str) -> None:
         format = {"type": kind, **inner}
     with pytest.raises(StructuralTagError, match="nested too deeply"):
         compiled(format)
+
+
+def test_long_ends_that_repeat_themselves_are_refused() -> None:
+    """Each of their beginnings may be where the text before them cannot end: that took minutes."""
+    for end in ("x" * 2_000, "xy" * 60_000):
+        with pytest.raises(StructuralTagError, match="too long or too many"):
+            compiled({"type": "tag", "begin": "<a>", "content": {"type": "any_text"}, "end": end})
+    check({"type": "tag", "begin": "<", "content": {"type": "any_text"}, "end": "xx"}, ["<axx"], ["<axxx", "<ax"])

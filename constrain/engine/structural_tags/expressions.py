@@ -13,6 +13,10 @@ from constrain.engine.special import pieces
 from constrain.engine.vocabulary import Vocabulary
 from constrain.errors import StructuralTagError
 
+#: Most characters of the texts that end unconstrained text, and of tails: a text that repeats itself has as many tails
+#: as characters.
+_MAX_BARRED, _MAX_TAILS = 100_000, 500_000
+
 #: White space between parameters, bounded like that of JSON.
 SPACE = r"/[ \t]{1,2}|\r?\n[ \t]{0,40}/?"
 
@@ -31,22 +35,38 @@ class Barriers:
     following: frozenset[str] = frozenset()
     excluded: frozenset[str] = frozenset()
 
-    @property
-    def tails(self) -> frozenset[str]:
-        """Texts that unconstrained text does not end with, because ``following`` would complete one of ``texts`` early.
+    def tails(self, at: str) -> frozenset[str]:
+        """Return texts that unconstrained text does not end with: ``following`` would complete one of ``texts`` early.
 
         The first ``aa`` of ``xaaa`` follows ``x``. So the text before an ``aa`` that ends it cannot be ``xa``, although
         there is no ``aa`` in it: ``a`` is a tail.
+
+        Args:
+            at: JSON pointer to the part that ends unconstrained text.
+
+        Raises:
+            StructuralTagError: they are too long.
         """
-        return frozenset(tail for end in self.following for text in self.texts for tail in _tails(text, end))
+        found = (tail for end in self.following for text in self.texts for tail in _tails(text, end))
+        return frozenset(_within(_MAX_TAILS, found, at))
 
 
 def _tails(barred: str, following: str) -> Iterator[str]:
     """Yield the beginnings of a text that ``following`` completes before its own end."""
-    for length in range(1, len(barred)):
-        rest = barred[length:]
-        if len(rest) < len(following) and following.startswith(rest):
+    for length in range(max(1, len(barred) - len(following) + 1), len(barred)):
+        if following.startswith(barred[length:]):
             yield barred[:length]
+
+
+def _within(limit: int, texts: Iterable[str], at: str) -> set[str]:
+    """Return texts that have at most ``limit`` characters together; ``at`` is where they end unconstrained text."""
+    found: set[str] = set()
+    for text in texts:
+        limit -= 0 if text in found else len(text)
+        found.add(text)
+        if limit < 0:
+            raise StructuralTagError("the texts that end unconstrained text here are too long or too many", at)
+    return found
 
 
 class Expressions:
@@ -93,9 +113,13 @@ class Expressions:
             barriers: where it ends.
             at: JSON pointer to the part that it comes from.
             counts: bounds on its characters, as a regular expression writes them; empty for none.
+
+        Raises:
+            StructuralTagError: the texts of the barriers are too long.
         """
-        options = [re.escape(text) for text in sorted(barriers.texts | barriers.excluded)]
-        options += [rf"{re.escape(tail)}\Z" for tail in sorted(barriers.tails)]
+        texts = _within(_MAX_BARRED, barriers.texts | barriers.excluded, at)
+        options = [re.escape(text) for text in sorted(texts)]
+        options += [rf"{re.escape(tail)}\Z" for tail in sorted(barriers.tails(at))]
         character = f"(?!{'|'.join(options)})." if options else "."
         pattern = re.compile(f"(?s:{character}){counts or '+'}")
         return self.refer(pattern, at) if counts else f"{self.refer(pattern, at)}?"
