@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from constrain.engine import CompiledGrammar, allocate_bitmask, compile_json_schema, compile_regex
+from constrain.engine.bitmask import unpacked
 from constrain.errors import ResourceLimit
 from constrain.integrations.serving import BitmaskArray, OutputState
 from constrain.testing import byte_vocabulary
@@ -92,3 +93,21 @@ def test_the_array_of_a_bitmask_is_made_once() -> None:
 
     array, one, other = BitmaskArray(), Tensor(), Tensor()
     assert [array.of(each) for each in (one, one, other, other)] == [made[0], made[0], made[1], made[1]]
+
+
+def test_a_defect_of_the_engine_ends_its_output_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop of a server must not end with an exception."""
+    state = OutputState(digits())
+    bits = allocate_bitmask(1, state.grammar.vocabulary.size)
+
+    class Broken:
+        def __getattr__(self, name: str) -> Any:
+            def fail(*args: Any) -> None:
+                raise RuntimeError("a live configuration has no completion")
+
+            return fail
+
+    monkeypatch.setattr(state, "_matcher", Broken())
+    state.fill_bitmask(bits, 0, 5)
+    assert unpacked(bits).tolist() == list(state.grammar.vocabulary.eos_token_ids)
+    assert not state.accept(ord("1")) and state.forced_tokens() == [] and "no completion" in str(state.error)

@@ -16,6 +16,9 @@ from constrain.errors import BitmaskError, BudgetError, ConstrainError
 
 _log = logging.getLogger(__name__)
 
+#: What the engine raises: its errors, and what would be a defect of it, which must not end the outputs of others.
+ENGINE_ERRORS = (ConstrainError, RuntimeError, MemoryError)
+
 #: Bytes of the shortest text along which masks of a new grammar are computed ahead.
 _AHEAD = 16
 
@@ -38,7 +41,7 @@ class OutputState:
 
     def __init__(self, grammar: CompiledGrammar, stop_ids: Collection[int] = ()) -> None:
         self.grammar = grammar
-        self.error: ConstrainError | None = None
+        self.error: Exception | None = None
         self.num_tokens = 0
         self._matcher = grammar.matcher()
         self._eos_ids = frozenset(grammar.vocabulary.eos_token_ids)
@@ -62,7 +65,7 @@ class OutputState:
         """
         ahead = self._matcher.clone()
         is_new = not self.grammar.counters["masks_built"]
-        with suppress(ConstrainError):  # which is told where the mask is needed
+        with suppress(*ENGINE_ERRORS):  # which is told where the mask is needed
             ahead.mask(budget)
             for byte in ahead.completion()[:_AHEAD] if is_new else b"":
                 ahead.accept_bytes(bytes([byte]))
@@ -82,7 +85,7 @@ class OutputState:
             return self._ended
         try:
             accepted = self._accept(token)
-        except ConstrainError as error:
+        except ENGINE_ERRORS as error:
             self._fail(error)
             return False
         self.num_tokens += accepted
@@ -136,7 +139,7 @@ class OutputState:
             return []
         try:
             return self._matcher.forced_tokens(limit)
-        except ConstrainError as error:
+        except ENGINE_ERRORS as error:
             self._fail(error)
             return []
 
@@ -159,7 +162,7 @@ class OutputState:
             self._fill(bits, row, budget)
         except BitmaskError:  # a mistake of the caller: it is not the output that cannot go on
             raise
-        except ConstrainError as error:
+        except ENGINE_ERRORS as error:
             self._fail(error)
             self._only_stops(bits, row)
 
@@ -199,6 +202,6 @@ class OutputState:
         words = rows[row]
         words[:] = packed(sorted(self._stop_ids), len(words))
 
-    def _fail(self, error: ConstrainError) -> None:
+    def _fail(self, error: Exception) -> None:
         _log.warning("an output cannot go on: %s", error)
         self.error = error

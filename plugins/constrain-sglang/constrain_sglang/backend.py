@@ -9,8 +9,13 @@ import torch
 from sglang.srt.constrained.base_grammar_backend import BaseGrammarBackend, BaseGrammarObject, InvalidGrammarObject
 
 from constrain.engine.json_schema import WhitespacePolicy
-from constrain.errors import ConstrainError
-from constrain.integrations.serving import ConstraintKind, OutputState, compile_constraint, vocabulary_of
+from constrain.integrations.serving import (
+    ENGINE_ERRORS,
+    ConstraintKind,
+    OutputState,
+    compile_constraint,
+    vocabulary_of,
+)
 from constrain_sglang import masks
 from constrain_sglang.grammar import ConstrainGrammar
 from constrain_sglang.tags import with_schemas
@@ -75,7 +80,7 @@ class ConstrainBackend(BaseGrammarBackend):  # type: ignore[misc]
         """Compile a constraint; SGLang aborts a request with the message of an invalid one."""
         try:
             state = OutputState(compile_constraint(kind, text, self.vocabulary, whitespace=self._whitespace))
-        except ConstrainError as error:
-            return InvalidGrammarObject(str(error))
+        except ENGINE_ERRORS as error:  # what is raised here would end the scheduler
+            return InvalidGrammarObject(str(error) or type(error).__name__)
         state.prepare()
         return ConstrainGrammar(state)

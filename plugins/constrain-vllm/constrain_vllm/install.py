@@ -18,7 +18,7 @@ from vllm.v1 import structured_output
 from vllm.v1.structured_output import StructuredOutputManager, backend_guidance
 from vllm.v1.structured_output.backend_types import StructuredOutputBackend, StructuredOutputGrammar
 
-from constrain.errors import ConstrainError
+from constrain.integrations.serving import ENGINE_ERRORS
 from constrain_vllm.backend import ConstrainBackend
 from constrain_vllm.grammar import ConstrainGrammar
 from constrain_vllm.validation import check_request
@@ -58,8 +58,8 @@ def _validating(original: Callable[..., None]) -> Callable[..., None]:
         params.structured_outputs._backend_was_auto = config.backend == "auto"
         try:
             check_request(params, model_config, config, tokenizer)
-        except ConstrainError as error:
-            raise VLLMValidationError(str(error)) from error
+        except ENGINE_ERRORS as error:
+            raise VLLMValidationError(str(error) or type(error).__name__) from error
 
     return validate
 
