@@ -75,6 +75,18 @@ def test_several_prompts_and_outputs(client: httpx.Client) -> None:
     assert best["text"].startswith(PROMPTS[0])
 
 
+def test_only_the_prompt(client: httpx.Client) -> None:
+    asked = {"prompt": PROMPTS[0], "echo": True, "logprobs": 1, "max_tokens": 0}
+    [choice] = choices(client, **asked)
+    assert choice["text"] == PROMPTS[0] == "".join(choice["logprobs"]["tokens"]) and choice["finish_reason"] == "length"
+    pieces = streamed(client, **asked)
+    assert "".join(piece["text"] for piece in pieces) == PROMPTS[0] and pieces[-1]["finish_reason"] == "length"
+    answer = client.post("/v1/completions", json={"model": "constrain", **asked}).json()
+    assert answer["usage"]["completion_tokens"] == 0 < answer["usage"]["total_tokens"]
+    refused = client.post("/v1/completions", json={"model": "constrain", **asked, "echo": False})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "/max_tokens")
+
+
 @pytest.mark.parametrize(
     ("asked", "field"),
     [

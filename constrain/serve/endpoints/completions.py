@@ -34,7 +34,9 @@ def completion_works(request: CompletionRequest, model: ServedModel) -> list[Wor
     shows_special = format is not None and isinstance(format.grammar, str)
     # The best outputs are those of which tokens are the most likely.
     logprobs = 0 if request.logprobs is None and request.num_generated > request.n else request.logprobs
-    options = make_options(request, model, request.max_tokens, logprobs=logprobs, special_tokens=shows_special)
+    # A request has one token at the least; it is left out where only the prompt is asked for.
+    limit = 1 if request.is_only_prompt else request.max_tokens
+    options = make_options(request, model, limit, logprobs=logprobs, special_tokens=shows_special)
     scored = request.logprobs if request.echo else None
     return [
         Work(model, _encoded(each, model), format, options, content=format, prompt_logprobs=scored)
@@ -86,6 +88,8 @@ class CompletionAnswer:
         if not self._request.echo:
             return self._choice(number, _text(batches), _tokens(batches), reason)
         echo = await self._echo_choice(number)
+        if self._request.is_only_prompt:
+            return {**echo, "finish_reason": "length"}
         rest = self._choice(number, _text(batches), _tokens(batches), reason)
         return {**rest, "text": echo["text"] + rest["text"], "logprobs": _joined(echo["logprobs"], rest["logprobs"])}
 
@@ -105,8 +109,9 @@ class CompletionAnswer:
                 yield self._chunk(await self._echo_choice(number))
         async for number, batch in self._job.stream():
             if batch is None:
-                yield self._chunk(self._choice(number, "", [], outputs[number].finish_reason))
-            else:
+                reason = "length" if self._request.is_only_prompt else outputs[number].finish_reason
+                yield self._chunk(self._choice(number, "", [], reason))
+            elif not self._request.is_only_prompt:
                 yield self._chunk(self._choice(number, _text([batch]), batch.tokens, None))
         if self._shows_usage:
             yield event({**self._head, "choices": [], "usage": self._usage()})
@@ -158,7 +163,10 @@ class CompletionAnswer:
         """Return the numbers of tokens of all prompts and outputs together."""
         n, outputs = self._request.num_generated, self._job.outputs
         groups = [usage(outputs[start : start + n]) for start in range(0, len(outputs), n)]
-        return {name: sum(group[name] for group in groups) for name in groups[0] if name.endswith("_tokens")}
+        counts = {name: sum(group[name] for group in groups) for name in groups[0] if name.endswith("_tokens")}
+        if self._request.is_only_prompt:
+            counts |= {"completion_tokens": 0, "total_tokens": counts["prompt_tokens"]}
+        return counts
 
 
 def _joined(first: dict[str, Any] | None, rest: dict[str, Any] | None) -> dict[str, Any] | None:

@@ -15,7 +15,7 @@ class CompletionRequest(ConstraintFields, SamplingFields, StreamFields, AccountF
 
     model: str
     prompt: str | list[str] | list[int] | list[list[int]]
-    max_tokens: Annotated[int, Field(ge=1)] | None = 16
+    max_tokens: Annotated[int, Field(ge=0)] | None = 16
     n: Annotated[int, Field(ge=1, le=128)] = 1
     echo: bool | None = False
     logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
@@ -31,10 +31,21 @@ class CompletionRequest(ConstraintFields, SamplingFields, StreamFields, AccountF
         return self
 
     @model_validator(mode="after")
+    def _has_something_to_say(self) -> Self:
+        if self.is_only_prompt and not self.echo:
+            refuse("max_tokens", "must be 1 at the least, except with echo")
+        return self
+
+    @model_validator(mode="after")
     def _has_no_suffix(self) -> Self:
         if self.suffix:
             refuse("suffix", "models write no text before another here; write the marks that yours knows in the prompt")
         return self
+
+    @property
+    def is_only_prompt(self) -> bool:
+        """Whether nothing but the prompt is asked for, with its log probabilities."""
+        return self.max_tokens == 0
 
     @property
     def num_generated(self) -> int:
