@@ -22,6 +22,7 @@ LENGTHS: list[tuple[Any, list[Any], list[Any]]] = [
     ({"maxLength": 2.0}, ["ab"], ["abc"]),
     ({"minLength": 300, "maxLength": 301}, ["x" * 300, "é" * 301], ["x" * 299, "x" * 302]),
     ({"maxLength": 10**6}, ["", "x" * 1000], []),
+    ({"type": ["string", "null"], "minLength": 2**60}, [None], ["", "x" * 100]),
     ({"allOf": [{"minLength": 2}, {"maxLength": 4}, {"minLength": 3}]}, ["abc", "abcd"], ["ab", "abcde"]),
 ]
 

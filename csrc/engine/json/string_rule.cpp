@@ -137,7 +137,7 @@ uint64_t StringRule::remaining(Local state, Reg reg, const Lengths&) {
   static constexpr uint8_t kToBody[kStates] = {0, 0, 1, 2, 3, 2, 2, 3, 3, 1, 4, 3, 3, 2, 1, 8, 7, 6, 5, 4, 3, 2, 1, 0};
   if (state == kEnd) return 0;
   const uint64_t missing = reg < min_ ? min_ - reg : 0;
-  return (state == kStart ? 1 : 0) + kToBody[state] + missing + 1;
+  return add_lengths((state == kStart ? 1 : 0) + kToBody[state] + 1, missing);
 }
 
 }  // namespace constrain::json

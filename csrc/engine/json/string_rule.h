@@ -28,7 +28,7 @@ class StringRule final : public Rule, private MaskHints, private CompletionHints
   uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;
   uint64_t count_values(Local state, Reg reg, const ParseTable&) override;
   /// The longest path to the string's body is a surrogate pair.
-  uint64_t max_remaining(RuleBounds&) override { return min_ + 10; }
+  uint64_t max_remaining(RuleBounds&) override { return add_lengths(min_, 10); }
   /// 13 digits make more values than kItems; if fewer characters are left, the bound covers all strings.
   uint64_t max_to_differ(RuleBounds&) override { return 6 * 13 + 12; }
   uint64_t max_growth(Local state, Reg, const Lengths&) override { return state == kBody ? 3 : kInfinite; }
