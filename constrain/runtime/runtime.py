@@ -322,8 +322,9 @@ class Runtime:
 
     def _check_adapters(self) -> list[Outcome]:
         """End the running sequences whose adapters have been unloaded; return their updates."""
-        adapted = [each for each in self.scheduler.running if each.request.loras]
-        updates = [(each, each.guarded(check_adapters, self.model, each.request.loras)) for each in adapted]
+        running = self.scheduler.running
+        lost = [each for each in running if not all(lora.loaded for lora in each.request.loras)]
+        updates = [(each, each.guarded(check_adapters, self.model, each.request.loras)) for each in lost]
         return [(sequence, update) for sequence, update in updates if update is not None]
 
     def _deliver(self, sequence: SequenceState, update: Update) -> None:
