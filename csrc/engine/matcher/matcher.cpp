@@ -19,6 +19,9 @@ constexpr size_t kMaxMaskBytes = size_t{32} << 20;
 /// masks that replace others, which are full.
 constexpr size_t kReplayed = 64;
 
+/// Tokens after which the configuration is kept while several are replayed, for texts that go back later.
+constexpr size_t kCheckpoint = 16;
+
 }  // namespace
 
 Matcher::Session::Session(std::shared_ptr<const CompiledGrammar> grammar)
@@ -207,10 +210,15 @@ const Matcher::Step& Matcher::replay(Replayed& text, size_t most) const {
   const Step* last = last_;
   for (; !text.at.contains(last->configuration); last = last->previous) ahead.push_back(last);
   const Configuration* at = text.at.at(last->configuration);
-  for (; !ahead.empty() && most > 0; ahead.pop_back(), --most) {
+  std::string bytes;
+  for (; !ahead.empty() && most > 0; --most) {
     last = ahead.back();
-    at = &text.masks->after(*at, last->bytes);
+    ahead.pop_back();
+    bytes += last->bytes;
+    if (!ahead.empty() && most > 1 && last->index % kCheckpoint != 0) continue;
+    at = &text.masks->after(*at, bytes);
     text.at[last->configuration] = at;
+    bytes.clear();
   }
   return *last;
 }

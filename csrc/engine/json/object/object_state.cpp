@@ -314,6 +314,8 @@ bool ObjectState::viable(std::span<const uint64_t> resolved, Reg text, const Key
 bool ObjectState::is_endless(std::span<const uint64_t> resolved, const KeySpelling& spelling) const {
   return std::ranges::any_of(spelling.contents(), [&](State content) {
     const auto& key = shape_.keys->state(content);
+    if (key.other_words < KeyAutomaton::kManyWords) return false;
+    if (key.classes.size() == 1) return is_open(resolved, key.classes.front());
     for (size_t i = 0; i < key.classes.size(); ++i) {
       if (key.words[i] >= KeyAutomaton::kManyWords && is_open(resolved, key.classes[i])) return true;
     }
