@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import string
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import jsonschema
@@ -29,6 +31,16 @@ CORPUS = [
 def byte_vocab() -> Vocabulary:
     """One token for each byte, and id 256 for the end."""
     return Vocabulary.from_tokens([bytes([i]) for i in range(256)] + [b""], [256])
+
+
+@pytest.fixture(scope="session")
+def wide_vocab() -> Vocabulary:
+    """All bytes, all of three letters, and what comes between strings."""
+    words = [bytes(word) for word in product(string.ascii_lowercase.encode(), repeat=3)]
+    between = [b'",', b'":', b'":"', b'","', b'"}', b'":1', b'{"', b'["', b'"]', b'a"', b'abc"', b'abc":', b"\xc3\xa9"]
+    between += [b'":"","', b'":10,"', b'":null,"a', b'":1}', b'x"', b'bb":']
+    tokens = [bytes([byte]) for byte in range(256)] + words + between + [b""]
+    return Vocabulary.from_tokens(tokens, [len(tokens) - 1])
 
 
 @pytest.fixture(scope="session")
