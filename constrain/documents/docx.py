@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from constrain.documents.document import Document
 from constrain.documents.docx_kinds import as_docx
-from constrain.documents.docx_numbers import end_is_deleted, is_deleted, number_paragraphs
+from constrain.documents.docx_numbers import ON, end_is_deleted, is_deleted, number_paragraphs
 from constrain.documents.numerals import raised
 from constrain.documents.optional import optional
 from constrain.errors import DocumentError
@@ -36,8 +36,6 @@ _SYMBOLS = {
     "Wingdings": {"6F": "[ ]", "A8": "[ ]", "FD": "[x]", "FE": "[x]", "FB": "✗", "FC": "✓"},
     "Wingdings 2": {"A3": "[ ]", "51": "[x]", "52": "[x]", "53": "[x]", "4F": "✗", "50": "✓"},
 }
-#: Values of settings that are on.
-_ON = {"1", "true", "on"}
 #: Elements whose text stands above or below other text: runs, readings, powers and fractions.
 _INLINE = {f"{_W}r", f"{_W}ruby", f"{_M}sup", f"{_M}num", f"{_M}den"}
 #: Content controls, and the like, that may stand around rows and cells.
@@ -169,11 +167,11 @@ def _inline(element: Any) -> Iterator[str]:
 def _is_to_fill(control: Any) -> bool:
     """Whether a content control shows what is to be filled in, such as "Click here to enter text", and not a value."""
     properties = control.find(f"{_W}sdtPr")
-    return properties is not None and _setting(properties, "showingPlcHdr", "0") in _ON
+    return properties is not None and _setting(properties, "showingPlcHdr", "0") in ON
 
 
 def _is_hidden(run: Any) -> bool:
-    return _has(run, "vanish", _ON)
+    return _has(run, "vanish", ON)
 
 
 def _has(run: Any, name: str, values: Collection[str]) -> bool:
@@ -186,7 +184,7 @@ def _choice(field: Any) -> str:
     """Return what the field of a form shows that is no text: a box, or one of several options."""
     box, options = field.find(f".//{_W}checkBox"), field.find(f".//{_W}ddList")
     if box is not None:
-        return "[x]" if _setting(box, "checked", _setting(box, "default", "0")) in _ON else "[ ]"
+        return "[x]" if _setting(box, "checked", _setting(box, "default", "0")) in ON else "[ ]"
     if options is None:
         return ""
     entries = [entry.get(f"{_W}val", "") for entry in options.iterchildren(f"{_W}listEntry")]

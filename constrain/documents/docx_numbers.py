@@ -26,6 +26,8 @@ _FORMS: dict[str, Callable[[int], str]] = {
     "none": lambda number: "",
 }
 _BULLET = "*"
+#: Values of settings that are on.
+ON = frozenset({"1", "true", "on"})
 _INDENT = "  "
 #: Levels of a list, and styles that a style is based on; more are a circle.
 _LEVELS, _STYLES = 9, 20
@@ -262,11 +264,11 @@ def _integer(text: str | None, default: int) -> int:
 
 
 def _is_on(element: Any | None) -> bool:
-    return element is not None and element.get(f"{_W}val", "1") in {"1", "true", "on"}
+    return element is not None and element.get(f"{_W}val", "1") in ON
 
 
 def _is_default(style: Any) -> bool:
-    return style.get(f"{_W}default") in {"1", "true", "on"}
+    return style.get(f"{_W}default") in ON
 
 
 def _ordinal(number: int) -> str:

@@ -13,6 +13,8 @@ _RAISED = str.maketrans("0123456789+-−", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻
 _RAISABLE = re.compile(r"[+−-]?[0-9]*")
 #: The first number that has no Roman numeral.
 _ROMAN_END = 4000
+#: Most times that a letter is repeated: a file may begin a list at a billion.
+_MAX_REPEATED = 30
 
 
 def alphabetic(number: int) -> str:
@@ -26,10 +28,10 @@ def alphabetic(number: int) -> str:
 
 
 def repeated(number: int) -> str:
-    """Return a number as letters in the way of Word: a to z, aa, bb; digits for numbers below 1."""
-    if number < 1:
-        return str(number)
+    """Return a number as letters in the way of Word: a to z, aa, bb; digits for numbers below 1, or of many letters."""
     times, letter = divmod(number - 1, 26)
+    if not 0 <= times < _MAX_REPEATED:
+        return str(number)
     return chr(ord("a") + letter) * (times + 1)
 
 

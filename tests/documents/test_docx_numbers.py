@@ -155,3 +155,11 @@ def test_lists_of_programs_are_read() -> None:
     word.save(content := BytesIO())
     lines = read_bytes(content.getvalue(), "a.docx").text.split("\n\n")
     assert lines == ["1. List Number", "* List Bullet", "2. List Number", "Normal", "3. in a cell"]
+
+
+def test_a_list_that_begins_at_a_billion_is_not_numbered_with_millions_of_letters() -> None:
+    other = '<w:num w:numId="2"><w:abstractNumId w:val="0"/></w:num>'
+    start = '<w:lvlOverride w:ilvl="0"><w:startOverride w:val="999999999"/></w:lvlOverride>'
+    anew = other.replace("</w:num>", f"{start}</w:num>")
+    kinds = kind(levels(("lowerLetter", "%1)")))
+    assert document((of(0), "a"), (of(0, 2), "b"), kinds=kinds, instances=anew) == "a) a; 999999999) b"

@@ -65,7 +65,7 @@ class OutputState:
         """
         ahead = self._matcher.clone()
         is_new = not self.grammar.counters["masks_built"]
-        with suppress(*ENGINE_ERRORS):  # which is told where the mask is needed
+        with suppress(*ENGINE_ERRORS):  # reported when the mask is filled
             ahead.mask(budget)
             for byte in ahead.completion()[:_AHEAD] if is_new else b"":
                 ahead.accept_bytes(bytes([byte]))
