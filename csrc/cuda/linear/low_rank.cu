@@ -68,13 +68,15 @@ __global__ void __launch_bounds__(kProductThreads) add_kernel(Product p, const T
     const int rank = start + member * 8;
     const bool valid = rank < p.update.rank;
     const bool projected = valid && first_row + group < p.rows;
-    const uint4 column = projected ? load_projected<T>(p, first_row + group, rank) : make_uint4(0, 0, 0, 0);
+    uint4 up_rows[kMatrices][2];  // requested first: they come from device memory, what is projected from the cache
 #pragma unroll
     for (int m = 0; m < kMatrices; ++m) {
-      const uint4 row = load_once<uint4>(up_row(m, group) + rank, valid);
-      const uint4 row8 = load_once<uint4>(up_row(m, group + 8) + rank, valid);
-      multiply_add_packs<T>(sum[m], row, row8, column);
+      up_rows[m][0] = load_once<uint4>(up_row(m, group) + rank, valid);
+      up_rows[m][1] = load_once<uint4>(up_row(m, group + 8) + rank, valid);
     }
+    const uint4 column = projected ? load_projected<T>(p, first_row + group, rank) : make_uint4(0, 0, 0, 0);
+#pragma unroll
+    for (int m = 0; m < kMatrices; ++m) multiply_add_packs<T>(sum[m], up_rows[m][0], up_rows[m][1], column);
   }
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
