@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from constrain import _core
-from constrain._core import SetTable as SetTable
+from constrain._core import SetDigest as SetDigest
 from constrain.arguments import check_count
 from constrain.errors import BitmaskError, ConstrainError
 

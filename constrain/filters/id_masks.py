@@ -9,12 +9,12 @@ from threading import Lock
 import numpy as np
 import numpy.typing as npt
 
-from constrain.engine.bitmask import SetTable, pack_ids, packed, unpacked
+from constrain.engine.bitmask import SetDigest, pack_ids, packed, unpacked
 from constrain.errors import FilterError
 from constrain.filters.masks import RowMask, row
 
-#: Number of ids from which on a set is compared with a copy of its hash table, and most bytes of such copies.
-_LARGE, _MAX_NBYTES = 4096, 64 << 20
+#: Number of ids from which on the mask of a set is kept, and most of such masks.
+_LARGE, _MAX_KEPT = 4096, 1024
 
 
 class IdMasks:
@@ -47,33 +47,23 @@ class IdMasks:
 
 
 class LargeSets:
-    """Masks of large sets, as long as these do not change: a comparison of hash tables takes less time than packing."""
+    """Masks of large sets, as long as these do not change: a digest of a hash table takes less time than packing."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, int], tuple[SetTable, RowMask]] = {}
-        self._nbytes = 0
+        self._known: dict[tuple[int, int], tuple[SetDigest, RowMask]] = {}
         self._lock = Lock()
 
     def mask(self, ids: set[int], words: int, make: Callable[[set[int], int], RowMask]) -> RowMask:
         """Return the mask of a set, by ``make`` if the set has changed."""
         key = id(ids), words
         with self._lock:
-            known = self._known.get(key)
-            if known is not None and known[0].is_of(ids):
-                return known[1]
-            mask = make(ids, words)
-            self._forget(key)
-            table = SetTable(ids)
-            while self._known and self._nbytes + table.nbytes > _MAX_NBYTES:
-                self._forget(next(iter(self._known)))
-            self._known[key] = table, mask
-            self._nbytes += table.nbytes
+            # Before it is packed: if it changes meanwhile, its next digest is another.
+            digest, known = SetDigest(ids), self._known.pop(key, None)
+            mask = known[1] if known is not None and known[0] == digest else make(ids, words)
+            while len(self._known) >= _MAX_KEPT:
+                del self._known[next(iter(self._known))]  # the one that was wanted longest ago
+            self._known[key] = digest, mask
             return mask
-
-    def _forget(self, key: tuple[int, int]) -> None:
-        known = self._known.pop(key, None)
-        if known is not None:
-            self._nbytes -= known[0].nbytes
 
 
 _masks, _large_sets = IdMasks(), LargeSets()

@@ -195,14 +195,17 @@ class Output:
         return Batch(_joined(batch.parts), self._without_end(batch.tokens, removed))
 
     def _divided(self, piece: Piece) -> Iterator[tuple[str, Sequence[SampledToken]]]:
-        """Yield the text of each token, with it; or the whole, if the text is not that of the tokens one by one.
+        """Yield the text of each token, with it; or the whole if nothing reads it, or the tokens have another text.
 
         A token that ends within a character has the text before it.
         """
+        if self._reader is None:
+            yield piece
+            return
         decoder = getincrementaldecoder("utf-8")("replace")
         texts = [decoder.decode(self._content(token.id)) for token in piece.tokens]
         rest = decoder.decode(b"", True)
-        if self._reader is None or "".join(texts) + rest != piece.text:
+        if "".join(texts) + rest != piece.text:
             yield piece
             return
         yield from zip(texts, ([token] for token in piece.tokens), strict=True)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from random import uniform
 from typing import Any
 
 from constrain.completion import submitted
@@ -18,8 +19,9 @@ from constrain.serve.metrics import Metrics
 from constrain.serve.settings import ServerSettings
 
 #: Batches per second of all streams together, each of which costs the model a part of a step, ...
-_BATCHES_PER_SECOND = 1000
-#: ... and seconds that a stream waits for its next tokens at the most.
+_BATCHES_PER_SECOND = 750
+#: ... and seconds that a stream waits for its next tokens at the most. The waits are random, from half of the time on:
+#: streams that began together would go on at the same moments, and hold up a step each time.
 _MAX_REST = 0.1
 #: Seconds between two batches of outputs that are sent when they have ended.
 _COLLECT_REST = 1.0
@@ -100,7 +102,11 @@ class Job:
         A single stream has each token as soon as it is there. The more streams there are, the more tokens are sent
         together.
         """
-        return self._batches(lambda: min(_MAX_REST, self._server.admission.active / _BATCHES_PER_SECOND))
+
+        def rest() -> float:
+            return uniform(0.5, 1) * min(_MAX_REST, self._server.admission.active / _BATCHES_PER_SECOND)
+
+        return self._batches(rest)
 
     async def _batches(self, rest: Callable[[], float]) -> AsyncIterator[tuple[int, Batch | None]]:
         is_first = True

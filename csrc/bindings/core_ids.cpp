@@ -2,6 +2,7 @@
 #include <pybind11/numpy.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstring>
 #include <thread>
@@ -143,33 +144,40 @@ bool add_set(ManyIds& ids, const PySetObject* set) {
   return valid;
 }
 
-/// A copy of the hash table of a set, which tells whether a set still has the same elements. It keeps no references to
-/// them: a number that has come to lie where another one lay has another hash.
-class SetTable {
+/// Digest of entries of a hash table. Every word changes one of the lanes, and no change of a single word leaves its
+/// lane as it was.
+using Digest = std::array<uint64_t, 8>;
+
+Digest digest_entries(const setentry* entries, Py_ssize_t count) {
+  constexpr uint64_t kOdd = 0x9e3779b97f4a7c15;
+  constexpr Py_ssize_t kAtOnce = sizeof(Digest) / sizeof(setentry);
+  Digest lanes{};
+  for (Py_ssize_t i = 0; i < count; i += kAtOnce) {
+    Digest words;
+    std::memcpy(&words, entries + i, sizeof words);
+    for (size_t lane = 0; lane < lanes.size(); ++lane) lanes[lane] = (lanes[lane] ^ words[lane]) * kOdd;
+  }
+  return lanes;
+}
+
+/// A digest of the hash table of a set, which tells whether a set still has the same elements. The table has the
+/// addresses of the elements and their hashes: a number that has come to lie where another one lay has another hash.
+class SetDigest {
  public:
-  explicit SetTable(const py::set& set) : entries_(static_cast<size_t>(table_of(set).mask) + 1) {
-    for_parts(size(), [&](Py_ssize_t start, Py_ssize_t end) {
-      std::memcpy(&entries_[start], table_of(set).table + start, bytes(start, end));
+  explicit SetDigest(const py::set& set) {
+    const auto* table = reinterpret_cast<const PySetObject*>(set.ptr());
+    size_ = table->mask + 1;
+    parts_.resize(static_cast<size_t>((size_ + kTablePart - 1) / kTablePart));
+    for_parts(size_, [&](Py_ssize_t start, Py_ssize_t end) {
+      parts_[static_cast<size_t>(start / kTablePart)] = digest_entries(table->table + start, end - start);
     });
   }
 
-  bool is_of(const py::set& set) const {
-    if (table_of(set).mask + 1 != size()) return false;
-    std::atomic<bool> same{true};
-    for_parts(size(), [&](Py_ssize_t start, Py_ssize_t end) {
-      if (same && std::memcmp(&entries_[start], table_of(set).table + start, bytes(start, end)) != 0) same = false;
-    });
-    return same;
-  }
-
-  size_t nbytes() const { return entries_.size() * sizeof(setentry); }
+  bool operator==(const SetDigest&) const = default;
 
  private:
-  static const PySetObject& table_of(const py::set& set) { return *reinterpret_cast<const PySetObject*>(set.ptr()); }
-  static size_t bytes(Py_ssize_t start, Py_ssize_t end) { return static_cast<size_t>(end - start) * sizeof(setentry); }
-  Py_ssize_t size() const { return static_cast<Py_ssize_t>(entries_.size()); }
-
-  std::vector<setentry> entries_;
+  Py_ssize_t size_;
+  std::vector<Digest> parts_;
 };
 
 template <typename Ids>
@@ -213,10 +221,11 @@ bool pack(const py::object& collection, uint32_t* bits, size_t words) {
 
 void bind_ids(py::module_& module) {
   using namespace py::literals;
-  py::class_<SetTable>(module, "SetTable", "A copy of the hash table of a ``set``, for :meth:`is_of`.")
+  py::class_<SetDigest>(module, "SetDigest", "A digest of the hash table of a ``set``.")
       .def(py::init<const py::set&>(), "ids"_a)
-      .def("is_of", &SetTable::is_of, "ids"_a, "Whether a ``set`` has the elements of the one that was copied.")
-      .def_property_readonly("nbytes", &SetTable::nbytes);
+      .def(
+          "__eq__", [](const SetDigest& a, const SetDigest& b) { return a == b; }, py::is_operator(),
+          "Whether two tables are the same; then the sets have the same elements.");
   module.def(
       "pack_ids",
       [](const py::object& ids, size_t words) -> py::object {
