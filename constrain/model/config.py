@@ -286,10 +286,8 @@ class ExLlamaV2Config:
     def _read_lengths(self, reader: ConfigReader) -> None:
         lengths = (reader.integer(key, None, high=_MAX_LENGTH) for key in _LENGTH_KEYS)
         self.max_seq_len = next((length for length in lengths if length is not None), 2048)
-        self.rope, self.rope_local = read_rope(reader, self.rotary_head_dim, self.max_seq_len)
-        if min(self.rope.dim, self.rope_local.dim) < self.rotary_head_dim and not self.arch.lm.partly_rotated:
-            key = "rotary_dim" if reader.raw("rotary_dim", None) else "partial_rotary_factor"
-            raise reader.error(key, f"a {self.architecture} rotates all {self.rotary_head_dim} features of a head")
+        partly = self.arch.lm.partly_rotated
+        self.rope, self.rope_local = read_rope(reader, self.rotary_head_dim, self.max_seq_len, partly)
         self._read_head_norm()
         self._longest = None
         self._read_chunks(reader)

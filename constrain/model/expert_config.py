@@ -61,7 +61,7 @@ def _read_shared_size(reader: ConfigReader, traits: ExpertTraits) -> int:
     if not traits.grouped:
         return int(reader.integer(traits.shared_size_key, high=_MAX_WIDTH))
     size = reader.integer(traits.size_key, high=_MAX_WIDTH)
-    return int(size * reader.integer(traits.shared_count_key, 1, high=_MAX_WIDTH // size))
+    return int(size * reader.integer(traits.shared_count_key, 1, low=0, high=_MAX_WIDTH // size))
 
 
 def _read_groups(reader: ConfigReader, count: int) -> tuple[int, int]:

@@ -372,7 +372,7 @@ def _mixture(config: LayoutConfig, experts: ExpertConfig, at: str) -> MixtureLay
         correction_shape=(1, experts.count) if names.correction_row else (experts.count,),
         gate_up=_expert_linear(tuple(gate_up), at, names.stacked, "gate_up"),
         down=_expert_linear(tuple(down), at, names.stacked, "down"),
-        shared=_mlp(config, f"{at}.{names.shared}", experts.shared_size) if names.shared else None,
+        shared=_mlp(config, f"{at}.{names.shared}", experts.shared_size) if experts.shared_size else None,
         shared_gate=LinearLayout((f"{at}.{names.shared_gate}",), (1,), hidden) if names.shared_gate else None,
     )
 

@@ -7,6 +7,7 @@ Llama 3.1 release. Where published implementations differ, this is the arithmeti
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from typing import Any
 import torch
 
 from constrain.model.config_reader import ConfigReader
+
+_log = logging.getLogger(__name__)
 
 _METHODS: Mapping[str, str | None] = {
     "default": None,
@@ -92,11 +95,19 @@ def read_axes(reader: ConfigReader, sections: tuple[int, int, int], interleaved:
     return tuple(axes)
 
 
-def read_rope(reader: ConfigReader, head_dim: int, max_length: int) -> tuple[RopeParameters, RopeParameters]:
+def read_rope(
+    reader: ConfigReader, head_dim: int, max_length: int, partly: bool
+) -> tuple[RopeParameters, RopeParameters]:
     """Read the parameters of full and of sliding layers, from a config of the older or the newer form.
 
     Older: ``rope_theta``, ``rope_scaling`` and ``rope_local_base_freq``. Newer: ``rope_parameters``, either one object
     or one for each kind of layer.
+
+    Args:
+        reader: of the config.
+        head_dim: number of features of a head.
+        max_length: context length of the model, in tokens.
+        partly: whether the config says how many of the features are rotated; otherwise all are.
 
     Raises:
         ConfigError: a value is missing, of the wrong type or out of bounds, or the method is unknown.
@@ -107,17 +118,16 @@ def read_rope(reader: ConfigReader, head_dim: int, max_length: int) -> tuple[Rop
     else:
         full = newer if newer.sources[0] else reader.section("rope_scaling")
         sliding = ConfigReader(reader.path, [{}]) if reader.has("rope_local_base_freq") else full
-    local_theta = reader.number("rope_local_base_freq", None) or reader.number("rope_theta", 10_000.0)
+    theta = reader.number("rope_theta", 10_000.0)
+    everywhere = _read_parameters(full, reader, theta, head_dim, max_length, partly)
     if sliding is full:
-        local_theta = reader.number("rope_theta", 10_000.0)
-    return (
-        _read_parameters(full, reader, reader.number("rope_theta", 10_000.0), head_dim, max_length),
-        _read_parameters(sliding, reader, local_theta, head_dim, max_length),
-    )
+        return everywhere, everywhere
+    local_theta = reader.number("rope_local_base_freq", theta)
+    return everywhere, _read_parameters(sliding, reader, local_theta, head_dim, max_length, partly)
 
 
 def _read_parameters(
-    scaling: ConfigReader, config: ConfigReader, theta: float, head_dim: int, max_length: int
+    scaling: ConfigReader, config: ConfigReader, theta: float, head_dim: int, max_length: int, partly: bool
 ) -> RopeParameters:
     name = scaling.text("rope_type", None) or scaling.text("type", "default")
     if name == "default" and scaling.has("factor") and not (scaling.has("rope_type") or scaling.has("type")):
@@ -129,9 +139,7 @@ def _read_parameters(
     if name not in _METHODS:
         raise scaling.error("rope_type", f"unknown method {name!r}; known are {', '.join(_METHODS)}")
     method = _METHODS[name]
-    partial = config.number("partial_rotary_factor", 1.0, high=1.0)
-    partial = scaling.number("partial_rotary_factor", partial, high=1.0)
-    dim: int = config.integer("rotary_dim", int(head_dim * partial), high=head_dim)
+    dim = _rotated_features(scaling, config, head_dim, partly)
     if dim < 2 or dim % 2:
         raise config.error("head_dim", f"{dim} rotated features; RoPE needs an even number of at least 2")
     original = config.integer("original_max_position_embeddings", max_length, high=_MAX_LENGTH)
@@ -165,6 +173,23 @@ def _read_parameters(
             factor, values["original_length"]
         )
     return RopeParameters(**values)
+
+
+def _rotated_features(scaling: ConfigReader, config: ConfigReader, head_dim: int, partly: bool) -> int:
+    partial = config.number("partial_rotary_factor", 1.0, high=1.0)
+    partial = scaling.number("partial_rotary_factor", partial, high=1.0)
+    dim: int = config.integer("rotary_dim", int(head_dim * partial), high=head_dim)
+    if partly or dim == head_dim:
+        return dim
+    # As transformers and exllamav2 do, but other programs rotate fewer.
+    _log.warning(
+        "%s: has rotary_dim or partial_rotary_factor for %d of %d features of a head, but all are rotated: "
+        "models of this architecture have no others",
+        config.path,
+        dim,
+        head_dim,
+    )
+    return head_dim
 
 
 def _yarn_amplitude(scaling: ConfigReader, factor: float) -> float:

@@ -206,6 +206,10 @@ FAMILIES = {
         "Ernie4_5_Moe",
         {"moe_num_experts": 8, "moe_k": 3, "moe_intermediate_size": 16, "tie_word_embeddings": False},
     ),
+    "ernie_moe_unshared": Family(
+        "Ernie4_5_Moe",
+        {"moe_num_experts": 8, "moe_k": 3, "moe_intermediate_size": 16, "moe_num_shared_experts": 0},
+    ),
     "minimax_m2": Family(
         "MiniMaxM2",
         # Files have rotary_dim, of which older versions of transformers take no notice: they want a factor.
