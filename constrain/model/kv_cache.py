@@ -61,13 +61,14 @@ class ExLlamaV2CacheBase(ABC):
             model: the model; loaded, unless ``lazy``.
             batch_size: number of rows.
             max_seq_len: number of positions of a row; -1: the ``max_seq_len`` of the model's config.
-            copy_from: a cache of the same shape, whose content is copied.
+            copy_from: a cache of the same kind and shape, whose content is copied, ``current_seq_len`` included.
             lazy: allocate memory only in ``model.load_autosplit(cache)`` or :meth:`update_cache_tensors`.
             num_key_value_heads: overrides the model's.
             fixed_device: one device for all layers, instead of the device of each layer.
 
         Raises:
-            CacheError: the shape is invalid or does not fit into memory, or ``copy_from`` is lazy or of another shape.
+            CacheError: the shape is invalid or does not fit into memory, ``copy_from`` is lazy or of another kind or
+                shape, or the model is not loaded.
         """
         if not hasattr(model, "config"):
             raise refused("model", model, "an ExLlamaV2", CacheError)
@@ -78,7 +79,7 @@ class ExLlamaV2CacheBase(ABC):
         check_count("max_seq_len", max_seq_len, 1, error=CacheError)
         if num_key_value_heads is not None:
             check_count("num_key_value_heads", num_key_value_heads, 1, error=CacheError)
-        check_type("copy_from", copy_from, (ExLlamaV2CacheBase, type(None)), "a cache", CacheError)
+        check_type("copy_from", copy_from, (ExLlamaV2CacheBase, type(None)), "a KV cache", CacheError)
         self.model = model
         self.batch_size = batch_size
         self.num_key_value_heads = num_key_value_heads or config.num_key_value_heads
@@ -261,7 +262,7 @@ class ExLlamaV2CacheBase(ABC):
 
     def clone(self) -> ExLlamaV2CacheBase:
         """Return an independent copy, ``current_seq_len`` included."""
-        copy = type(self)(
+        return type(self)(
             self.model,
             self.batch_size,
             self.max_seq_len,
@@ -269,8 +270,6 @@ class ExLlamaV2CacheBase(ABC):
             num_key_value_heads=self.num_key_value_heads,
             fixed_device=self.fixed_device,
         )
-        copy.current_seq_len = self.current_seq_len
-        return copy
 
     # Here and below: tensors created in inference mode can be changed only in inference mode.
     @torch.inference_mode()
@@ -293,23 +292,35 @@ class ExLlamaV2CacheBase(ABC):
         to_row: int,
         to_rows: int,
     ) -> None:
-        """Copy positions of one row, in all layers, to one or more rows of ``target``.
+        """Copy positions of one row, in all layers, to one or more rows of ``target``, which may be this cache.
 
         Raises:
-            CacheError: more than one source row, different numbers of positions, or a range beyond either cache.
+            CacheError: more than one source row, different numbers of positions, a range beyond either cache, or
+                ``target`` is no cache of the same kind, or one of the two has no memory yet.
         """
+        self._check_kind("target", target, 2)
+        for name, value in (
+            ("from_column", from_column),
+            ("from_columns", from_columns),
+            ("to_column", to_column),
+            ("from_row", from_row),
+            ("to_row", to_row),
+            ("to_rows", to_rows),
+        ):
+            check_count(name, value, error=CacheError)
         if from_rows != 1 or from_columns != to_columns:
             raise CacheError("copy_states copies one row, and as many columns as it is given")
         for cache, row, rows, column in ((self, from_row, 1, from_column), (target, to_row, to_rows, to_column)):
-            if min(row, column) < 0 or row + rows > cache.batch_size or column + from_columns > cache.max_seq_len:
+            if row + rows > cache.batch_size or column + from_columns > cache.max_seq_len:
                 raise CacheError(
                     f"rows from {row} on and columns from {column} on reach beyond a cache of {cache.batch_size} rows "
                     f"of {cache.max_seq_len} tokens"
                 )
         for source, copy in zip(self.all_tensors(), target.all_tensors(), strict=True):
-            copy[to_row : to_row + to_rows, to_column : to_column + to_columns].copy_(
-                source[from_row : from_row + 1, from_column : from_column + from_columns]
-            )
+            states = source[from_row : from_row + 1, from_column : from_column + from_columns]
+            # The ranges may overlap.
+            states = states.clone() if target is self else states
+            copy[to_row : to_row + to_rows, to_column : to_column + to_columns].copy_(states)
 
     def footprint(self) -> list[int]:
         """Bytes by device: one entry for each GPU up to the last one in use, or one for the CPU."""
@@ -385,11 +396,19 @@ class ExLlamaV2CacheBase(ABC):
 
     @torch.inference_mode()
     def _copy_content(self, other: ExLlamaV2CacheBase) -> None:
-        mine, theirs = self.all_tensors(), other.all_tensors()
-        if [tensor.shape for tensor in mine] != [tensor.shape for tensor in theirs]:
-            raise CacheError("copy_from must be a cache of the same shape that has its tensors")
-        for target, source in zip(mine, theirs, strict=True):
+        self._check_kind("copy_from", other, 0)
+        for target, source in zip(self.all_tensors(), other.all_tensors(), strict=True):
             target.copy_(source)
+        self.current_seq_len = other.current_seq_len
+
+    def _check_kind(self, name: str, other: object, dim: int) -> None:
+        """Raise unless another cache has tensors like those of this one, whose shapes may differ before ``dim``."""
+        check_type(name, other, ExLlamaV2CacheBase, "a KV cache", CacheError)
+        assert isinstance(other, ExLlamaV2CacheBase)
+        mine, theirs = ([(each.shape[dim:], each.dtype) for each in cache.all_tensors()] for cache in (self, other))
+        if not mine or mine != theirs:
+            same = "same kind" if dim else "same shape and kind"
+            raise CacheError(f"{name} must be a cache of the {same}, and both must have their tensors")
 
     def _device(self, layer: int) -> torch.device:
         if self.fixed_device is not None:
@@ -399,6 +418,10 @@ class ExLlamaV2CacheBase(ABC):
                 raise CacheError(f"fixed_device={self.fixed_device!r} is no device: {error}") from error
         if getattr(self.model, "tp_context", None) is not None:
             raise CacheError("the layers of the model are split over devices: use ExLlamaV2Cache_TP(model, base=...)")
+        if layer not in self.model.cache_map:
+            raise CacheError(
+                "the model is not loaded; load it first, or make a lazy cache and call load_autosplit(cache)"
+            )
         return torch.device(self.model.cache_map[layer])
 
     def _check_memory(self, devices: list[torch.device]) -> None:

@@ -107,6 +107,4 @@ class ExLlamaV2Cache_TP(ExLlamaV2CacheBase):  # noqa: N801 (a name of exllamav2)
 
     def clone(self) -> ExLlamaV2Cache_TP:
         """Return an independent copy, ``current_seq_len`` included."""
-        copy = ExLlamaV2Cache_TP(self.model, self.base, self.batch_size, self.max_seq_len, copy_from=self)
-        copy.current_seq_len = self.current_seq_len
-        return copy
+        return ExLlamaV2Cache_TP(self.model, self.base, self.batch_size, self.max_seq_len, copy_from=self)

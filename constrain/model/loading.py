@@ -139,6 +139,7 @@ class LoadableModel:
             callback, callback_gen, progress: as for :meth:`load`.
 
         Raises:
+            ArgumentError: ``cache`` is no cache.
             ModelError: model and cache do not fit.
         """
         generator = self.load_autosplit_gen(cache, reserve_vram, last_id_only, callback, callback_gen)
@@ -153,6 +154,7 @@ class LoadableModel:
         callback_gen: CallbackGenerator | None = None,
     ) -> Generator[Any, None, None]:
         """:meth:`load_autosplit` as a generator, which yields what ``callback_gen(index, total)`` yields."""
+        check_type("cache", cache, ExLlamaV2CacheBase, "a lazy KV cache")
         self.config.max_input_len = min(self.config.max_input_len, self.config.max_seq_len)
         self.choose_dtype()
         self._place(place_with_cache(self, cache, reserve_vram))

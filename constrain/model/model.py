@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from constrain.arguments import check_count
 from constrain.errors import GenerationError
 from constrain.model.config import ExLlamaV2Config
 from constrain.model.embeddings import IndexedEmbeddings, add_to_layer
@@ -27,6 +28,9 @@ from constrain.model.lora import ExLlamaV2Lora, check_adapters
 from constrain.model.modules import Attention, Head, Module
 from constrain.model.prompt_images import NO_IMAGES, PromptImages, prompt_images
 from constrain.model.rope import RotaryTable
+
+#: What a cache has from the config of its model.
+_CACHED = ("num_hidden_layers", "num_key_value_heads", "head_dim")
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,6 @@ class ExLlamaV2(LoadableModel):
         cpu_logits: bool = False,
         indexed_embeddings: Sequence[IndexedEmbeddings] | None = None,
         attention: AttentionMetadata | None = None,
-        **kwargs: Any,
     ) -> Any:
         """Compute the logits of the token after each position.
 
@@ -86,7 +89,6 @@ class ExLlamaV2(LoadableModel):
             indexed_embeddings: embeddings for ids outside the vocabulary.
             attention: attention metadata, for callers that manage the KV cache themselves: there is one pass for all
                 tokens, ``cache``, ``input_mask`` and ``position_offsets`` are ignored, and adapters are not checked.
-            kwargs: ignored, for compatibility.
 
         Returns:
             Logits ``[batch, width or 1, vocabulary rounded up to 32]``, where the columns beyond the vocabulary are
@@ -96,8 +98,9 @@ class ExLlamaV2(LoadableModel):
         Raises:
             ArgumentError: ``input_ids`` are not ids, ``loras`` not adapters, or ``cache``, ``input_mask`` or
                 ``position_offsets`` are of the wrong type or for other rows.
-            GenerationError: the model is not loaded, the cache is too short, there are too many tokens for one pass
-                and no cache for several, an id is outside the vocabulary, or an adapter is not attached to this model.
+            GenerationError: the model is not loaded, the cache is too short or of another model, its length is not a
+                number, there are too many tokens for one pass and no cache for several, an id is outside the
+                vocabulary, or an adapter is not attached to this model.
         """
         check_ids(input_ids)
         if input_ids.numel() == 0:
@@ -150,7 +153,6 @@ class ExLlamaV2(LoadableModel):
         indexed_embeddings: Sequence[IndexedEmbeddings] | None = None,
         attention: AttentionMetadata | None = None,
         images: PromptImages | None = None,
-        **kwargs: Any,
     ) -> dict[str, Any]:
         """Run one pass of :meth:`forward` over all tokens.
 
@@ -266,13 +268,15 @@ class ExLlamaV2(LoadableModel):
 
     def _check(self, input_ids: torch.Tensor, cache: ExLlamaV2CacheBase | None, few_logits: bool) -> None:
         batch, width = input_ids.shape
+        if cache is not None:
+            check_count("cache.current_seq_len", cache.current_seq_len, error=GenerationError)
         length = width if cache is None else cache.current_seq_len + width
         self.config.check_length("the length of the sequence", length, GenerationError)
         if cache is None:
             if width > self._pass_limit(batch):
                 raise GenerationError(f"{width} tokens without a cache; one pass takes {self._pass_limit(batch)}")
-        elif cache.current_seq_len < 0:
-            raise GenerationError(f"cache.current_seq_len is {cache.current_seq_len}, but must not be negative")
+        elif any(getattr(cache, name) != getattr(self.config, name) for name in _CACHED):
+            raise GenerationError("the cache is one of another model; make one with ExLlamaV2Cache(model)")
         elif batch > cache.batch_size or cache.current_seq_len + width > cache.max_seq_len:
             raise GenerationError(
                 f"{batch} rows of {cache.current_seq_len} + {width} tokens do not fit into a cache of "

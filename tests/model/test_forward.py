@@ -130,8 +130,12 @@ def test_what_cannot_be_done_is_said(llama: Any, llama_model: ExLlamaV2, ids: to
         llama_model.forward(ids, ExLlamaV2Cache(llama_model))
     cache = ExLlamaV2Cache(llama_model, batch_size=2)
     cache.current_seq_len -= 3
-    with pytest.raises(GenerationError, match="current_seq_len is -3, but must not be negative"):
-        llama_model.forward(ids, cache)
+    for length, shown in ((-3, "-3"), (2.0, "2.0"), (None, "None")):
+        cache.current_seq_len = length  # type: ignore[assignment]
+        with pytest.raises(
+            GenerationError, match=rf"current_seq_len must be a whole number of at least 0, not {shown}"
+        ):
+            llama_model.forward(ids, cache)
     with pytest.raises(GenerationError, match="21 tokens without a cache; one pass takes 5"):
         llama.load(max_input_len=10).forward(ids)
     few = llama.load(max_output_len=4)
@@ -156,6 +160,20 @@ def test_arguments_of_other_types_and_shapes(
 ) -> None:
     with pytest.raises(ArgumentError, match=message):
         llama_model.forward(**{"input_ids": ids, **arguments})
+
+
+def test_a_cache_of_another_model_is_refused(llama_model: ExLlamaV2, checkpoint: Any, ids: torch.Tensor) -> None:
+    other = checkpoint("llama_wide_heads").load()
+    with pytest.raises(GenerationError, match="the cache is one of another model"):
+        llama_model.forward(ids, ExLlamaV2Cache(other, batch_size=2))
+
+
+@pytest.mark.parametrize("method", ["forward", "forward_chunk"])
+def test_no_keyword_is_ignored(llama_model: ExLlamaV2, ids: torch.Tensor, method: str) -> None:
+    """One that is misspelt, or that only exllamav2 has, would change what is computed."""
+    for name in ("cahce", "attn_params"):
+        with pytest.raises(TypeError, match=name):
+            getattr(llama_model, method)(ids, **{name: None})
 
 
 def test_no_rows_are_no_work(llama_model: ExLlamaV2, ids: torch.Tensor) -> None:
@@ -212,6 +230,11 @@ def test_autosplit_gives_a_lazy_cache_its_memory(llama: Any, ids: torch.Tensor) 
     model.load_autosplit(cache)
     assert model.loaded and len(cache.all_tensors()) == 6 and model.config.max_input_len == 64
     torch.testing.assert_close(model.forward(ids, cache)[..., :99], llama.logits(ids), atol=1e-4, rtol=0)
+
+
+def test_autosplit_needs_a_cache(llama: Any) -> None:
+    with pytest.raises(ArgumentError, match="cache must be a lazy KV cache, not None"):
+        ExLlamaV2(ExLlamaV2Config(llama.folder)).load_autosplit(None)  # type: ignore[arg-type]
 
 
 def test_a_lazy_load_decides_on_devices_only(llama: Any) -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from constrain.errors import CacheError
-from constrain.model import ExLlamaV2, ExLlamaV2Cache
+from constrain.model import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Cache_8bit, ExLlamaV2Config
 
 
 @pytest.fixture
@@ -53,6 +53,44 @@ def test_copies_between_rows(llama_model: ExLlamaV2, filled: ExLlamaV2Cache, ids
             filled.copy_states(target, *wrong)
 
 
+def test_copies_within_a_cache_may_overlap(filled: ExLlamaV2Cache) -> None:
+    before = [tensor.clone() for tensor in filled.all_tensors()]
+    filled.copy_states(filled, 0, 8, 3, 8, 1, 1, 1, 1)
+    for old, new in zip(before, filled.all_tensors(), strict=True):
+        assert torch.equal(new[1, 3:11], old[1, :8]) and torch.equal(new[0], old[0])
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ((-1, 1, 0, 1, 0, 1, 0, 1), "from_column must be a whole number of at least 0, not -1"),
+        ((0, -1, 0, -1, 0, 1, 0, 1), "from_columns must be"),
+        ((0, 1, 0, 1, 0, 1, 0, 1.0), "to_rows must be"),
+    ],
+)
+def test_places_of_copies_are_whole_numbers(filled: ExLlamaV2Cache, place: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(CacheError, match=message):
+        filled.copy_states(filled, *place)
+
+
+def test_states_are_not_copied_to_a_cache_of_another_kind(llama_model: ExLlamaV2, filled: ExLlamaV2Cache) -> None:
+    """Of eight bits, the tensors have the same shapes, but other numbers in them."""
+    other = ExLlamaV2Cache_8bit(llama_model, 2, 24)
+    lazy = ExLlamaV2Cache(llama_model, 2, 24, lazy=True)
+    for target in (other, lazy):
+        with pytest.raises(CacheError, match="target must be a cache of the same kind"):
+            filled.copy_states(target, 0, 1, 0, 1, 0, 1, 0, 1)
+    with pytest.raises(CacheError, match="target must be a KV cache, not None"):
+        filled.copy_states(None, 0, 1, 0, 1, 0, 1, 0, 1)  # type: ignore[arg-type]
+    with pytest.raises(CacheError, match="copy_from must be a cache of the same shape and kind"):
+        ExLlamaV2Cache_8bit(llama_model, 2, 24, copy_from=filled)
+
+
+def test_a_cache_wants_a_loaded_model(llama: Any) -> None:
+    with pytest.raises(CacheError, match="the model is not loaded; load it first, or make a lazy cache"):
+        ExLlamaV2Cache(ExLlamaV2(ExLlamaV2Config(llama.folder)))
+
+
 def test_rolling_drops_the_first_position(filled: ExLlamaV2Cache) -> None:
     before = [tensor.clone() for tensor in filled.all_tensors()]
     filled.roll_left()
@@ -64,6 +102,7 @@ def test_rolling_drops_the_first_position(filled: ExLlamaV2Cache) -> None:
 def test_copying_on_construction(llama_model: ExLlamaV2, filled: ExLlamaV2Cache) -> None:
     copy = ExLlamaV2Cache(llama_model, 2, 24, filled)
     assert all(map(torch.equal, copy.all_tensors(), filled.all_tensors())) and copy.all_tensors()[0].any()
+    assert copy.current_seq_len == filled.current_seq_len == 10
     with pytest.raises(CacheError, match="same shape"):
         ExLlamaV2Cache(llama_model, 2, 25, filled)
     with pytest.raises(CacheError, match="lazy"):
