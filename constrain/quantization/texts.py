@@ -63,7 +63,7 @@ def read_texts(path: str | Path) -> list[Text]:
         ArgumentError: the file cannot be read, or a line is no text.
     """
     try:
-        content = Path(path).read_text(encoding="utf-8")
+        content = Path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ArgumentError(f"{path} cannot be read as UTF-8 text: {error}") from error
     if Path(path).suffix != ".jsonl":

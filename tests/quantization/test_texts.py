@@ -31,6 +31,12 @@ def test_lines_of_json_are_texts(tmp_path: Path) -> None:
     assert read_texts(tmp_path / "a.jsonl") == [Text("one\ntwo"), Text("three"), Text("four", "p")]
 
 
+def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
+    for name, content in (("a.txt", "one"), ("a.jsonl", '"one"\n')):
+        (tmp_path / name).write_text(content, encoding="utf-8-sig")
+        assert read_texts(tmp_path / name) == [Text("one")]
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
