@@ -22,7 +22,7 @@ from constrain.errors import WeightsError
 from constrain.kernels import GroupedWeight, PackedWeight
 from constrain.model.formats import Quantization, StackedFloat4, StoredTensor, StoredWeight, find_quantized
 from constrain.model.tensor_reader import Region, TensorReader
-from constrain.tokenizer.files import read_json_object
+from constrain.tokenizer.files import check_content, read_json_object
 
 INDEX_FILE = "model.safetensors.index.json"
 
@@ -248,6 +248,7 @@ def _opened(path: Path) -> Iterator[Any]:
     except OSError as cause:
         raise WeightsError(f"{path}: cannot be read ({cause.strerror or cause})") from cause
     except SafetensorError as cause:
+        check_content(path, WeightsError)
         raise WeightsError(f"{path}: damaged or truncated safetensors file ({cause})") from cause
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer
 
 from constrain.errors import TokenizerError, TokenizerNotFound
+from constrain.tokenizer.files import check_content
 from constrain.tokenizer.pieces import decode_each
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
@@ -152,6 +153,7 @@ def _read_tokenizer(path: Path) -> Tokenizer:
     try:
         tokenizer = Tokenizer.from_file(str(path))
     except Exception as cause:  # the library raises bare Exception
+        check_content(path, TokenizerError)
         raise TokenizerError(f"{path}: the tokenizers library cannot read it ({cause})") from cause
     # A file may configure truncation and padding, which would silently change encodings.
     tokenizer.no_truncation()

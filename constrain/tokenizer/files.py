@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 from constrain.errors import ConfigError, ModelError
 
 MAX_JSON_BYTES = 64 * 1024 * 1024
+_POINTER = b"version https://git-lfs"
 
 
 def read_json_object(path: Path, error: type[ModelError] = ConfigError) -> dict[str, Any]:
@@ -33,6 +34,17 @@ def read_json_object(path: Path, error: type[ModelError] = ConfigError) -> dict[
     if not isinstance(value, dict):
         raise error(f"{path}: must hold a JSON object, found {type(value).__name__}")
     return value
+
+
+def check_content(path: Path, error: type[ModelError]) -> None:
+    """Raise if a file that could not be read is one of the pointers that Git LFS leaves in place of large files.
+
+    Raises:
+        ModelError: (as ``error``) it is.
+    """
+    with path.open("rb") as file:
+        if file.read(len(_POINTER)) == _POINTER:
+            raise error(f"{path}: a pointer of Git LFS in place of the file; run `git lfs pull` in this folder")
 
 
 def _no_constant(text: str) -> NoReturn:

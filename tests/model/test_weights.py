@@ -177,6 +177,11 @@ def _huge_header(copy: Any) -> None:
     (copy.write() / "model.safetensors").write_bytes((2**62).to_bytes(8, "little") + b"{}")
 
 
+def _pointer(copy: Any) -> None:
+    text = "version https://git-lfs.github.com/spec/v1\noid sha256:4665\nsize 5368709120\n"
+    (copy.write() / "model.safetensors").write_text(text)
+
+
 def _no_file(copy: Any) -> None:
     (copy.write() / "model.safetensors").unlink()
 
@@ -220,6 +225,7 @@ def _pipe(copy: Any) -> None:
         (_truncated, r"model\.safetensors: damaged or truncated"),
         (_empty, r"model\.safetensors: damaged or truncated"),
         (_huge_header, r"model\.safetensors: damaged or truncated"),
+        (_pointer, r"model\.safetensors: a pointer of Git LFS in place of the file; run `git lfs pull`"),
         (_no_file, r"no \*\.safetensors file"),
         (_pickle_only, r"no \*\.safetensors file"),
         (_twice, r"tensor model\.norm\.weight is in extra\.safetensors too"),

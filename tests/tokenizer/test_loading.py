@@ -95,6 +95,10 @@ def _truncated(folder: Path) -> None:
     (folder / "tokenizer.json").write_text(text[: len(text) // 2])
 
 
+def _pointer(folder: Path) -> None:
+    (folder / "tokenizer.json").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:1f\nsize 9\n")
+
+
 def _settings_are_a_list(folder: Path) -> None:
     (folder / "tokenizer_config.json").write_text("[]")
 
@@ -124,6 +128,7 @@ def _absurd_id(folder: Path) -> None:
         (_no_file, "tokenizer.json: no such file"),
         (_not_a_tokenizer, "tokenizer.json: the tokenizers library cannot read it"),
         (_truncated, "tokenizer.json: the tokenizers library cannot read it"),
+        (_pointer, "tokenizer.json: a pointer of Git LFS in place of the file"),
         (_settings_are_a_list, "tokenizer_config.json: must hold a JSON object"),
         (_settings_are_nested_too_deeply, "tokenizer_config.json: JSON nested too deeply"),
         (_absurd_id, "tokenizer.json has token id 4000000000; ids up to 16777216 are read"),
