@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import torch
 
 from constrain.arguments import check_number, check_type, refused
-from constrain.errors import GenerationError, WeightsError
+from constrain.errors import GenerationError, ModelError, WeightsError
 from constrain.model.config import ExLlamaV2Config
 from constrain.model.lora_config import LoraConfig
 from constrain.model.modules import Linear, Module
@@ -29,6 +29,8 @@ class AdaptedModel(Protocol):
 
     @property
     def config(self) -> ExLlamaV2Config: ...
+    @property
+    def loaded(self) -> bool: ...
     @property
     def compute_dtype(self) -> torch.dtype: ...
     @property
@@ -73,12 +75,17 @@ class ExLlamaV2Lora:
             lora_scaling: further factor.
 
         Raises:
-            ArgumentError: ``lora_scaling`` is not a finite number.
+            ArgumentError: ``model`` is no model, or ``lora_scaling`` not a finite number.
+            ModelError: the model is not loaded.
             ConfigError: the config is malformed or asks for something that is not supported.
-            WeightsError: the file is damaged, a tensor fits no layer of the model, two fit the same, or a weight is not
-                finite.
+            WeightsError: the file is damaged or has no tensors, a tensor fits no layer of the model, two fit the same,
+                or a weight is not finite.
         """
         check_number("lora_scaling", lora_scaling)
+        if not hasattr(model, "modules_dict"):
+            raise refused("model", model, "an ExLlamaV2")
+        if not model.loaded:
+            raise ModelError("the model is not loaded; load it before its adapters, which go where its layers are")
         self.model = model
         self.config = model.config
         self.lora_config_path, self.lora_path = os.fspath(lora_config_path), os.fspath(lora_path)
@@ -139,6 +146,8 @@ class ExLlamaV2Lora:
     def _read(self, files: TensorFiles) -> None:
         pairs: dict[str, dict[str, str]] = {}
         names: dict[str, str] = {}
+        if not files.tensors:
+            raise WeightsError(f"{files.files[0]}: has no tensors, so the adapter would change nothing")
         for name in files.tensors:
             module = _TRAINED.sub("", name)
             if name.endswith(_ORIGINAL) or (module != name and module in files.tensors):

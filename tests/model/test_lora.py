@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from constrain.errors import ArgumentError, ConfigError, GenerationError, WeightsError
+from constrain.errors import ArgumentError, ConfigError, GenerationError, ModelError, WeightsError
 from constrain.model import ExLlamaV2, ExLlamaV2Config, ExLlamaV2Lora
 
 RANK, ALPHA = 4, 6
@@ -308,6 +308,19 @@ def test_what_does_not_fit_leaves_the_model_alone(
 def test_the_factor_is_a_number(llama_model: ExLlamaV2, tmp_path: Path, scaling: Any) -> None:
     with pytest.raises(ArgumentError, match="lora_scaling must be a finite number"):
         ExLlamaV2Lora.from_directory(llama_model, save(tmp_path / "a", adapter()), scaling)
+
+
+def test_an_adapter_wants_a_loaded_model(llama: Any, tmp_path: Path) -> None:
+    folder = save(tmp_path, adapter())
+    with pytest.raises(ModelError, match="the model is not loaded; load it before its adapters"):
+        ExLlamaV2Lora.from_directory(ExLlamaV2(ExLlamaV2Config(llama.folder)), folder)
+    with pytest.raises(ArgumentError, match="model must be an ExLlamaV2, not 'llama'"):
+        ExLlamaV2Lora.from_directory("llama", folder)  # type: ignore[arg-type]
+
+
+def test_an_adapter_has_tensors(llama_model: ExLlamaV2, tmp_path: Path) -> None:
+    with pytest.raises(WeightsError, match=r"adapter_model\.safetensors: has no tensors"):
+        ExLlamaV2Lora.from_directory(llama_model, save(tmp_path / "a", {}))
 
 
 def test_pickles_are_not_read(llama_model: ExLlamaV2, tmp_path: Path) -> None:
