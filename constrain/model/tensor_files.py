@@ -56,7 +56,7 @@ class TensorFiles:
 
     @classmethod
     def of_folder(cls, folder: Path, quantization: Quantization | None = None) -> TensorFiles:
-        """Open the files of a folder: those that its index lists if it has one, else all."""
+        """Open the files of a folder: those that its index lists if it has one, else all but a second form of them."""
         index = folder / INDEX_FILE
         listed = _read_index(index) if index.exists() else {}
         if listed and not any((folder / name).exists() for name in listed.values()):
@@ -64,7 +64,7 @@ class TensorFiles:
             unlisted = cls(sorted(folder.glob("*.safetensors")), quantization)
             if unlisted.quantized:
                 return unlisted
-        names = {folder / name for name in listed.values()} or folder.glob("*.safetensors")
+        names = {folder / name for name in listed.values()} or _unlisted(folder)
         tensors = cls(sorted(names), quantization)
         if not tensors.files:
             raise WeightsError(f"{folder}: no *.safetensors file; weights in other formats must be converted first")
@@ -250,6 +250,15 @@ def _opened(path: Path) -> Iterator[Any]:
     except SafetensorError as cause:
         check_content(path, WeightsError)
         raise WeightsError(f"{path}: damaged or truncated safetensors file ({cause})") from cause
+
+
+def _unlisted(folder: Path) -> set[Path]:
+    """Return the safetensors files of a folder without an index.
+
+    Mistral publishes its models in two forms, the other of which is ``consolidated.safetensors``, with other names.
+    """
+    files = {*folder.glob("*.safetensors")}
+    return {file for file in files if not file.name.startswith("consolidated")} or files
 
 
 def _read_index(path: Path) -> dict[str, str]:

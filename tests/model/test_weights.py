@@ -62,6 +62,15 @@ def test_a_tied_head_shares_memory_and_one_of_its_own_is_used(llama_copy: Any, h
     assert torch.equal(model.modules[-1].weight[:99], llama_copy.tensors[expected])  # type: ignore[index]
 
 
+def test_a_second_form_of_the_weights_is_left_out(llama_copy: Any, caplog: pytest.LogCaptureFixture) -> None:
+    folder = llama_copy.write()
+    save_file({"layers.0.attention.wq.weight": torch.zeros(48, 48)}, folder / "consolidated.safetensors")
+    config = ExLlamaV2Config(folder)
+    assert [Path(file).name for file in config.tensor_files] == ["model.safetensors"] and not caplog.text
+    (folder / "model.safetensors").rename(folder / "consolidated.safetensors")
+    assert [Path(file).name for file in ExLlamaV2Config(folder).tensor_files] == ["consolidated.safetensors"]
+
+
 @pytest.mark.parametrize("architecture", ["LlamaForCausalLM", "LlamaModel"])
 def test_the_files_of_a_base_model(llama_copy: Any, llama_model: ExLlamaV2, architecture: str) -> None:
     """Names without a prefix; without a head they only predict tokens if it is the embedding."""
