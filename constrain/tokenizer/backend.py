@@ -147,9 +147,12 @@ class ExLlamaV2TokenizerHF:
 
 def _read_tokenizer(path: Path) -> Tokenizer:
     if not path.is_file():
-        raise TokenizerNotFound(
-            f"{path}: no such file; a model folder needs a tokenizer.json of the tokenizers library"
-        )
+        wanted = "a model folder needs a tokenizer.json of the tokenizers library"
+        if path.with_name("tokenizer.model").is_file():
+            wanted += (
+                "; transformers makes one of tokenizer.model: AutoTokenizer.from_pretrained(...).save_pretrained(...)"
+            )
+        raise TokenizerNotFound(f"{path}: no such file; {wanted}")
     try:
         tokenizer = Tokenizer.from_file(str(path))
     except Exception as cause:  # the library raises bare Exception

@@ -86,6 +86,10 @@ def _no_file(folder: Path) -> None:
     (folder / "tokenizer.json").unlink()
 
 
+def _sentencepiece_only(folder: Path) -> None:
+    (folder / "tokenizer.json").rename(folder / "tokenizer.model")
+
+
 def _not_a_tokenizer(folder: Path) -> None:
     (folder / "tokenizer.json").write_text('{"model": 1}')
 
@@ -126,6 +130,10 @@ def _absurd_id(folder: Path) -> None:
     ("damage", "message"),
     [
         (_no_file, "tokenizer.json: no such file"),
+        (
+            _sentencepiece_only,
+            "tokenizer.json: no such file; .* transformers makes one of tokenizer.model: AutoTokenizer",
+        ),
         (_not_a_tokenizer, "tokenizer.json: the tokenizers library cannot read it"),
         (_truncated, "tokenizer.json: the tokenizers library cannot read it"),
         (_pointer, "tokenizer.json: a pointer of Git LFS in place of the file"),
