@@ -123,6 +123,8 @@ def test_scripts_run(tmp_path: Path, tiny_dir: Path) -> None:
 
 def test_what_cannot_be_run_is_said(tmp_path: Path) -> None:
     assert "usage:" in run(cwd=tmp_path).stderr
+    asked = run("--help", cwd=tmp_path)
+    assert asked.returncode == 0 and "SCRIPT ARGS..." in asked.stdout
     missing = run("missing.py", cwd=tmp_path)
     assert missing.returncode == 1 and missing.stderr.strip() == "missing.py: no such file"
     (tmp_path / "script.py").touch()

@@ -9,11 +9,16 @@ from pathlib import Path
 from constrain.compat.exllamav2 import install
 from constrain.errors import AliasError
 
+_USAGE = "usage: python -m constrain.compat.exllamav2 SCRIPT ARGS..."
+
 
 def main() -> None:
     """Run a script with the alias, otherwise like ``python SCRIPT ARGS...``."""
     if len(sys.argv) < 2:
-        sys.exit("usage: python -m constrain.compat.exllamav2 SCRIPT ARGS...")
+        sys.exit(_USAGE)
+    if sys.argv[1] in ("-h", "--help"):
+        print(_USAGE)
+        return
     script = Path(sys.argv[1])
     if not script.is_file():
         sys.exit(f"{script}: no such file")
