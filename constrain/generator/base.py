@@ -20,8 +20,8 @@ from constrain.generator.prompt import PromptBatch, encode_prompts, split_embedd
 from constrain.generator.settings import Settings, check_settings
 from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2Lora
 from constrain.runtime import Request, Runtime, SequenceState
+from constrain.runtime.fair_lock import FairLock
 from constrain.runtime.sequence import can_heal
-from constrain.runtime.turns import Turns
 from constrain.tokenizer import ExLlamaV2Tokenizer
 
 Prompt = TypeVar("Prompt", str, list[str])
@@ -58,7 +58,7 @@ class ExLlamaV2BaseGenerator:
         self.tokenizer = tokenizer
         self.sequence_ids: torch.Tensor | None = None
         self.abort_event: threading.Event | None = None
-        self._turns = Turns()
+        self._lock = FairLock()
 
     @cached_property
     def runtime(self) -> Runtime:
@@ -117,7 +117,7 @@ class ExLlamaV2BaseGenerator:
         """
         prompts = [prompt] if isinstance(prompt, str) else texts_of("prompt", prompt)
         check_count("num_tokens", num_tokens)
-        with self._turn(abort_event, clear=True):
+        with self._exclusive(abort_event, clear=True):
             batch = self._encode(prompts, num_tokens, add_bos, encode_special_tokens, input_embeddings)
             requests = self._requests(
                 batch,
@@ -135,10 +135,10 @@ class ExLlamaV2BaseGenerator:
         return texts[0] if isinstance(prompt, str) else texts
 
     @contextmanager
-    def _turn(self, abort_event: threading.Event | None, clear: bool = False) -> Iterator[None]:
-        """Wait for the calls of other threads, with an abort event, which ``clear`` clears before."""
+    def _exclusive(self, abort_event: threading.Event | None, clear: bool = False) -> Iterator[None]:
+        """Hold the lock of the generator, with the abort event of a call; ``clear``: clear that event first."""
         check_event(abort_event, clear)
-        with self._turns:
+        with self._lock:
             self.abort_event = abort_event
             yield
 

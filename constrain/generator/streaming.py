@@ -218,7 +218,7 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
             trigger=trigger,
             complete_within_budget=complete_within_budget and max_new_tokens is not None,
         )
-        with self._turn(abort_event):
+        with self._exclusive(abort_event):
             self._start_job(job, ExLlamaV2Lora.listed(loras), batch)
 
     def _prompts(
@@ -334,7 +334,7 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
             GenerationError: no sequence was begun, or another thread or task has begun the next one.
             FilterError: a filter failed; :class:`DeadEnd` if the filters allow no token.
         """
-        with self._turns:
+        with self._lock:
             if self._job is None:
                 raise GenerationError("call begin_stream_ex before stream_ex")
             if _OWN_STREAM.get() in self._replaced:

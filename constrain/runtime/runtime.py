@@ -26,6 +26,7 @@ from constrain.model.lora import check_adapters
 from constrain.model.prompt_images import prompt_images
 from constrain.runtime.decode_loop import DecodeLoop, Outcome
 from constrain.runtime.events import Finish, Update
+from constrain.runtime.fair_lock import FairLock
 from constrain.runtime.handle import Handle
 from constrain.runtime.limits import check_request, check_room
 from constrain.runtime.live_filters import LiveFilters
@@ -40,7 +41,6 @@ from constrain.runtime.sequence import SequenceState
 from constrain.runtime.smc.particles import Particles
 from constrain.runtime.speculative.proposer import Proposer
 from constrain.runtime.speculative.speculation import Speculation
-from constrain.runtime.turns import Turns
 from constrain.tokenizer import ExLlamaV2Tokenizer
 
 #: Seconds to wait for a step at the end of the program: a filter may never return.
@@ -138,7 +138,7 @@ class Runtime:
         self._thread: threading.Thread | None = None
         self._is_ending = False
         _runtimes.add(self)
-        self.lock = Turns()
+        self.lock = FairLock()
         self._progress = threading.Condition()  # notified after each step, and after what is done between steps
         _log.info("KV cache of %d pages of %d tokens", self.runner.num_pages, size)
 

@@ -15,7 +15,7 @@ import torch
 from constrain.errors import GenerationError
 from constrain.runtime import Handle, Request, Runtime, SamplingParams
 from constrain.runtime.events import Piece, SampledToken, Update
-from constrain.runtime.turns import Turns
+from constrain.runtime.fair_lock import FairLock
 
 GREEDY = SamplingParams()
 RANDOM = SamplingParams(temperature=2.0, top_k=0)
@@ -269,32 +269,32 @@ async def _awaited(runtime: Runtime) -> None:
 
 
 def test_a_thread_that_waits_goes_first() -> None:
-    turns, order, waits = Turns(), list[str](), threading.Event()
+    lock, order, waits = FairLock(), list[str](), threading.Event()
 
     def wait() -> None:
         waits.set()
-        with turns:
+        with lock:
             order.append("other")
 
     other = threading.Thread(target=wait)
-    with turns, turns:
+    with lock, lock:
         other.start()
         waits.wait()
-        while not turns._next.locked():  # until it waits
+        while not lock._next.locked():  # until it waits
             pass
-    with turns:
+    with lock:
         order.append("again")
     other.join()
     assert order == ["other", "again"]
 
 
 def test_a_lock_that_is_held_or_waited_for_is_not_taken_without_blocking() -> None:
-    turns, free = Turns(), list[bool]()
+    lock, free = FairLock(), list[bool]()
     with ThreadPoolExecutor(1) as threads:
-        with turns:
-            free.append(threads.submit(turns.acquire, False).result())
-        free.append(threads.submit(turns.acquire, False).result())
-        threads.submit(turns.release).result()
+        with lock:
+            free.append(threads.submit(lock.acquire, False).result())
+        free.append(threads.submit(lock.acquire, False).result())
+        threads.submit(lock.release).result()
     assert free == [False, True]
 
 

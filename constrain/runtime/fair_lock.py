@@ -1,12 +1,12 @@
-"""A lock for threads that take turns."""
+"""A fair, re-entrant lock."""
 
 from __future__ import annotations
 
 import threading
 
 
-class Turns:
-    """A re-entrant lock that is fair: a thread that releases it and wants it again lets one that waits go first.
+class FairLock:
+    """A re-entrant lock: a thread that releases it and acquires it again lets one that waits go first.
 
     With a plain lock, a thread that steps in a loop would keep others out, such as one that cancels a request.
     """
