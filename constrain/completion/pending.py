@@ -9,7 +9,7 @@ from typing import Generic, Protocol, TypeVar
 
 from constrain.errors import GenerationTimeout
 from constrain.runtime import Handle
-from constrain.runtime.events import Update
+from constrain.runtime.outputs import Update
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)

@@ -22,7 +22,7 @@ from constrain.generator.hooks import as_hook
 from constrain.generator.settings import Settings
 from constrain.runtime import Handle, Request, Runtime
 from constrain.runtime.detokenizer import Detokenizer
-from constrain.runtime.events import Finish, SampledToken
+from constrain.runtime.outputs import Finish, SampledToken
 from constrain.runtime.sampler.params import UNSHAPED
 from constrain.tokenizer import ExLlamaV2Tokenizer
 

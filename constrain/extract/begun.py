@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from constrain.engine import CompiledGrammar
-from constrain.filters.compiled_grammar import ExLlamaV2EngineFilter
+from constrain.filters.engine_filter import ExLlamaV2EngineFilter
 from constrain.runtime import Runtime
 
 

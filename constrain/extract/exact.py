@@ -22,7 +22,7 @@ from constrain.filters.masks import TokenMask
 from constrain.model import ExLlamaV2MMEmbedding
 from constrain.runtime import Handle, Request, Runtime, SamplingParams
 from constrain.runtime.confidence import TokenConfidence
-from constrain.runtime.events import Output
+from constrain.runtime.outputs import Output
 
 #: Maximum number of branches of a value that are scored, the most likely first.
 MAX_BRANCHES = 256

@@ -53,7 +53,7 @@ from constrain.extract.prompts.choose import OwnForm, Prompt, choose_form
 from constrain.extract.prompts.form import PromptForm
 from constrain.extract.reader import RecordReader
 from constrain.extract.target import Target
-from constrain.filters.compiled_grammar import ExLlamaV2EngineFilter
+from constrain.filters.engine_filter import ExLlamaV2EngineFilter
 from constrain.filters.named import created
 from constrain.filters.thinking import Thinking
 from constrain.filters.vocabularies import vocabulary_of

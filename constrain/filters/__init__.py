@@ -2,8 +2,8 @@
 
 from constrain.filters.base import ExLlamaV2Filter
 from constrain.filters.combined import combine
-from constrain.filters.compiled_grammar import ExLlamaV2EngineFilter
 from constrain.filters.constraint import Constraint
+from constrain.filters.engine_filter import ExLlamaV2EngineFilter
 from constrain.filters.grammar import ExLlamaV2GrammarFilter
 from constrain.filters.hookspecs import hookimpl
 from constrain.filters.json_schema import ExLlamaV2JSONSchemaFilter

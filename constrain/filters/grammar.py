@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from constrain.engine import compile_lark, grammar_cache
 from constrain.engine.lark import NamedGrammar, as_lark
-from constrain.filters.compiled_grammar import ExLlamaV2EngineFilter
+from constrain.filters.engine_filter import ExLlamaV2EngineFilter
 from constrain.filters.vocabularies import vocabulary_of
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from constrain.engine import Limits, compile_json_schema, grammar_cache
 from constrain.engine.json_schema import FormatPolicy, IntegerPolicy, PropertyOrder, WhitespacePolicy
-from constrain.filters.compiled_grammar import ExLlamaV2EngineFilter
+from constrain.filters.engine_filter import ExLlamaV2EngineFilter
 from constrain.filters.vocabularies import vocabulary_of
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from constrain.errors import PluginError
 from constrain.filters.combined import filters_of
-from constrain.filters.compiled_grammar import ExLlamaV2EngineFilter
+from constrain.filters.engine_filter import ExLlamaV2EngineFilter
 from constrain.filters.manager import FilterInfo, create, find
 
 if TYPE_CHECKING:

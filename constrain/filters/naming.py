@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from constrain.filters.compiled_grammar import ExLlamaV2EngineFilter
+from constrain.filters.engine_filter import ExLlamaV2EngineFilter
 
 
 def name_of(target: Any) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from constrain.arguments import texts_of
 from constrain.engine import compile_regex, grammar_cache
 from constrain.errors import GrammarError
-from constrain.filters.compiled_grammar import ExLlamaV2EngineFilter
+from constrain.filters.engine_filter import ExLlamaV2EngineFilter
 from constrain.filters.patterns import alternatives, literal
 from constrain.filters.vocabularies import vocabulary_of
 

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from constrain.engine import compile_regex, grammar_cache
-from constrain.filters.compiled_grammar import ExLlamaV2EngineFilter
+from constrain.filters.engine_filter import ExLlamaV2EngineFilter
 from constrain.filters.vocabularies import vocabulary_of
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from constrain.engine import compile_choices, compile_regex, grammar_cache
 from constrain.engine.bitmask import unpacked
 from constrain.errors import GrammarError
 from constrain.filters.base import FilterResult
-from constrain.filters.compiled_grammar import ExLlamaV2EngineFilter
+from constrain.filters.engine_filter import ExLlamaV2EngineFilter
 from constrain.filters.patterns import alternatives, any_case
 from constrain.filters.vocabularies import vocabulary_of
 

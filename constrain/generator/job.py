@@ -21,7 +21,7 @@ from constrain.generator.settings import Settings, check_settings
 from constrain.model import ExLlamaV2Lora, ExLlamaV2MMEmbedding
 from constrain.runtime import Request, SequenceState
 from constrain.runtime.cached_tokens import CachedTokens
-from constrain.runtime.events import Finish, Update
+from constrain.runtime.outputs import Finish, Update
 from constrain.tokenizer import ExLlamaV2Tokenizer
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from constrain.runtime.events import Finish, Piece, SampledToken
+from constrain.runtime.outputs import Finish, Piece, SampledToken
 
 
 def of_each(pieces: Sequence[Piece], value: Callable[[SampledToken], float]) -> Iterator[torch.Tensor]:

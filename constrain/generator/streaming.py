@@ -21,7 +21,7 @@ from constrain.generator.results import joined, token_ids
 from constrain.generator.settings import Settings
 from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2Lora
 from constrain.runtime import SequenceState
-from constrain.runtime.events import SampledToken, Update
+from constrain.runtime.outputs import SampledToken, Update
 from constrain.runtime.sequence import can_heal
 from constrain.runtime.speculative.draft_model import DraftModel
 from constrain.runtime.speculative.ngram import NgramProposer

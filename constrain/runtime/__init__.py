@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from constrain.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from constrain.runtime.events import Output
     from constrain.runtime.handle import Handle
+    from constrain.runtime.outputs import Output
     from constrain.runtime.request import Request
     from constrain.runtime.runtime import Event, Runtime
     from constrain.runtime.sampler.params import SamplingParams
@@ -20,7 +20,7 @@ else:
     __getattr__, __dir__ = lazy_names(
         __name__,
         {
-            "constrain.runtime.events": ["Output"],
+            "constrain.runtime.outputs": ["Output"],
             "constrain.runtime.handle": ["Handle"],
             "constrain.runtime.request": ["Request"],
             "constrain.runtime.runtime": ["Event", "Runtime"],

@@ -27,10 +27,10 @@ from typing import TypeAlias
 from constrain.engine.advance import Workers
 from constrain.filters.id_masks import new_step
 from constrain.kernels.graphs import Event as DeviceEvent
-from constrain.runtime.events import Update
 from constrain.runtime.mask_batch import MaskBatch
 from constrain.runtime.measurements import Measurements
 from constrain.runtime.model_runner import ModelRunner
+from constrain.runtime.outputs import Update
 from constrain.runtime.sampler.batch_sampler import BatchSampler, SampledBatch
 from constrain.runtime.sampler.inputs import SamplingRow
 from constrain.runtime.sampler.params import GREEDY, TokenBias

@@ -10,7 +10,7 @@ from time import monotonic
 from typing import Any, Protocol
 
 from constrain.errors import GenerationError
-from constrain.runtime.events import Output, Piece, Update
+from constrain.runtime.outputs import Output, Piece, Update
 from constrain.runtime.sequence import SequenceState
 
 

@@ -19,7 +19,7 @@ from constrain.kernels import ChosenRows, measure_masses
 from constrain.model import ExLlamaV2
 from constrain.model.forward_context import ForwardContext
 from constrain.runtime.confidence import token_confidence
-from constrain.runtime.events import SampledToken
+from constrain.runtime.outputs import SampledToken
 from constrain.runtime.sampler.batch_sampler import SampledBatch
 from constrain.runtime.sequence import SequenceState
 

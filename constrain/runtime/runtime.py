@@ -25,13 +25,13 @@ from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2Lora
 from constrain.model.lora import check_adapters
 from constrain.model.prompt_images import prompt_images
 from constrain.runtime.decode_loop import DecodeLoop, Outcome
-from constrain.runtime.events import Finish, Update
 from constrain.runtime.fair_lock import FairLock
 from constrain.runtime.handle import Handle
 from constrain.runtime.limits import check_request, check_room
 from constrain.runtime.live_filters import LiveFilters
 from constrain.runtime.mask_batch import native_workers
 from constrain.runtime.model_runner import ModelRunner
+from constrain.runtime.outputs import Finish, Update
 from constrain.runtime.page_allocator import PAGED_PAGE_SIZE, PageAllocator, chain_key
 from constrain.runtime.prefill import Prefill
 from constrain.runtime.request import Request

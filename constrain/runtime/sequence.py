@@ -14,8 +14,8 @@ from constrain.filters.masks import TokenMask, exclude, intersect, mask_of
 from constrain.runtime.cached_tokens import CachedTokens
 from constrain.runtime.constraints import SequenceConstraint
 from constrain.runtime.detokenizer import Detokenizer
-from constrain.runtime.events import Finish, Piece, SampledToken, Update
 from constrain.runtime.mask_batch import MaskBatch
+from constrain.runtime.outputs import Finish, Piece, SampledToken, Update
 from constrain.runtime.request import PostSamplingHook, Request
 from constrain.runtime.smc.lineage import Lineage
 from constrain.runtime.stop_strings import Banned, Stop, StopStringMatcher

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from constrain.runtime.detokenizer import Detokenizer
-from constrain.runtime.events import Piece, SampledToken
+from constrain.runtime.outputs import Piece, SampledToken
 
 
 @dataclass(slots=True)

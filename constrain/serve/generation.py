@@ -14,7 +14,7 @@ from constrain.errors import FilterError, ResourceLimit
 from constrain.filters import ExLlamaV2EngineFilter
 from constrain.filters.thinking import Thinking
 from constrain.runtime import Handle
-from constrain.runtime.events import Piece, SampledToken, Update
+from constrain.runtime.outputs import Piece, SampledToken, Update
 from constrain.serve.errors import in_grammar
 from constrain.serve.formats import OutputFormat
 from constrain.serve.models import ServedModel

@@ -95,7 +95,7 @@ class FilterCourse(Course):
 
     def __init__(self, target: ExLlamaV2Filter) -> None:
         from constrain.filters.adapter import adapt
-        from constrain.filters.compiled_grammar import ExLlamaV2EngineFilter
+        from constrain.filters.engine_filter import ExLlamaV2EngineFilter
         from constrain.filters.masks import flags
         from constrain.filters.vocabularies import vocabulary_of
 

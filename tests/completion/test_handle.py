@@ -19,8 +19,8 @@ from constrain.completion.many import window_of
 from constrain.completion.result import finish_reason
 from constrain.errors import GenerationError
 from constrain.generator import ExLlamaV2Sampler
-from constrain.runtime.events import Finish, Piece, Update
 from constrain.runtime.handle import Handle
+from constrain.runtime.outputs import Finish, Piece, Update
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,8 @@ import torch
 
 from constrain.errors import GenerationError
 from constrain.runtime import Handle, Request, Runtime, SamplingParams
-from constrain.runtime.events import Piece, SampledToken, Update
 from constrain.runtime.fair_lock import FairLock
+from constrain.runtime.outputs import Piece, SampledToken, Update
 
 GREEDY = SamplingParams()
 RANDOM = SamplingParams(temperature=2.0, top_k=0)

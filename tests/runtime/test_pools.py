@@ -10,8 +10,8 @@ from constrain.engine import Vocabulary, compile_choices
 from constrain.filters.id_masks import pack
 from constrain.filters.masks import RowMask, TokenMask, row, token_list
 from constrain.kernels.graphs import Uploads
-from constrain.runtime.pools import BiasPool, MaskPool
 from constrain.runtime.sampler.params import TokenBias
+from constrain.runtime.sampler.pools import BiasPool, MaskPool
 
 CPU = torch.device("cpu")
 

@@ -17,7 +17,7 @@ from constrain.filters import ExLlamaV2RegexFilter, combine
 from constrain.filters.masks import contains
 from constrain.runtime import Request, Runtime, SamplingParams, SequenceState
 from constrain.runtime.detokenizer import Detokenizer
-from constrain.runtime.events import SampledToken
+from constrain.runtime.outputs import SampledToken
 from constrain.runtime.trigger import Trigger
 
 PIECES = ["a", "b", "c", "A", "B", "ab", "abc", ".", " x", "é", "x"]

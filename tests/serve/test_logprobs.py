@@ -19,7 +19,7 @@ from pydantic import TypeAdapter
 
 from constrain import LLM
 from constrain.completion import Options
-from constrain.runtime.events import Piece, SampledToken, Update
+from constrain.runtime.outputs import Piece, SampledToken, Update
 from constrain.serve import Models
 from constrain.serve.endpoints.common import chat_logprobs
 from constrain.serve.generation import Batch, Output, Work

@@ -31,8 +31,8 @@ from constrain.kernels import (
 )
 from constrain.kernels.graphs import Event, SideStream
 from constrain.runtime.model_runner import ModelRunner, PassOutput
-from constrain.runtime.pools import BiasPool, MaskPool
 from constrain.runtime.sampler.inputs import SamplingInputs, SamplingRow
+from constrain.runtime.sampler.pools import BiasPool, MaskPool
 
 #: Maximum number of masks cached on the device: 64 MB for a vocabulary of 128,000 tokens.
 _MAX_MASKS = 4096

@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from constrain.errors import DeadEnd, NoTokenLeft
 from constrain.runtime.decode_loop import Outcome
-from constrain.runtime.events import Finish, Output, Update
+from constrain.runtime.outputs import Finish, Output, Update
 from constrain.runtime.page_allocator import PageAllocator, pages_of
 from constrain.runtime.request import Request
 from constrain.runtime.sequence import SequenceState

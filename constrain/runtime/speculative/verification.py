@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import torch
 
-from constrain.runtime.events import SampledToken, Update
 from constrain.runtime.measurements import Measurements
+from constrain.runtime.outputs import SampledToken, Update
 from constrain.runtime.sampler.batch_sampler import SampledBatch
 from constrain.runtime.scheduler import ScheduledSequence
 from constrain.runtime.sequence import SequenceState

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from constrain.runtime.events import SampledToken
+from constrain.runtime.outputs import SampledToken
 from constrain.serve.endpoints.common import finite
 from constrain.serve.models import ServedModel
 

@@ -10,7 +10,7 @@ from uuid import uuid4
 import torch
 
 from constrain.completion import encode
-from constrain.runtime.events import SampledToken
+from constrain.runtime.outputs import SampledToken
 from constrain.serve.constraints import read_format
 from constrain.serve.endpoints.common import DONE, finite, usage
 from constrain.serve.endpoints.completion_logprobs import CompletionLogprobs

@@ -7,7 +7,7 @@ from time import time
 from typing import Any
 from uuid import uuid4
 
-from constrain.runtime.events import SampledToken
+from constrain.runtime.outputs import SampledToken
 from constrain.serve.endpoints.common import chat_logprobs
 from constrain.serve.errors import Fields, as_api_error
 from constrain.serve.generation import Batch, Output

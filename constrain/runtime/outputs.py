@@ -1,4 +1,4 @@
-"""Sampled tokens, and the updates of a sequence that follow from them."""
+"""Outputs: sampled tokens, and the updates of a sequence that follow from them."""
 
 from __future__ import annotations
 
