@@ -174,7 +174,8 @@ class Handle:
         def notify() -> None:
             # Whoever waits clears the event before it looks for updates, so one that is set needs no other call.
             if wanted() and not wake.is_set():
-                _call(loop, wake.set)
+                with suppress(RuntimeError):  # the loop is closed, so no task is waiting
+                    loop.call_soon_threadsafe(wake.set)
 
         self._listeners.append(notify)
         self._driver.run_in_background()
@@ -199,8 +200,3 @@ class Handle:
         finish = self.output.finish
         if finish is not None and finish.error is not None:
             raise finish.error
-
-
-def _call(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
-    with suppress(RuntimeError):  # the loop is closed, so no task is waiting
-        loop.call_soon_threadsafe(callback)

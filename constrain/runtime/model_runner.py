@@ -177,7 +177,7 @@ class ModelRunner:
         self,
         rows: Sequence[BatchRow],
         loras: tuple[ExLlamaV2Lora, ...],
-        embeddings: Sequence[IndexedEmbeddings] = (),
+        embeddings: Sequence[IndexedEmbeddings],
     ) -> PassOutput:
         batch = ForwardBatch(rows, self.page_size)
         ids = batch.ids()

@@ -82,7 +82,8 @@ class PageAllocator:
         Raises:
             GenerationError: a sequence is running.
         """
-        self._check_idle()
+        if any(page.users for page in self.pages):
+            raise GenerationError("pages cannot be forgotten while jobs are running")
         self.pages = [KVPage(page.index) for page in self.pages]
         self._idle: OrderedDict[KVPage, None] = OrderedDict.fromkeys(self.pages)
         self._by_key: dict[bytes, KVPage] = {}
@@ -193,10 +194,6 @@ class PageAllocator:
         for tensor in tensors:
             (source, target), part = indices[tensor.device], tensor[:, :count]
             part.index_copy_(0, target, part.index_select(0, source))
-
-    def _check_idle(self) -> None:
-        if any(page.users for page in self.pages):
-            raise GenerationError("pages cannot be forgotten while jobs are running")
 
     def _use(self, page: KVPage) -> None:
         self._idle.pop(page, None)

@@ -28,8 +28,12 @@ class Prefill:
         The prompts that are nearest to their ends come first, so that short ones need not wait for long ones. Every
         other step begins with the sequence that has waited longest, so that none starves.
 
-        Returns those of the sequences, given in the order in which they started, that got on, through this or through
-        the pages of others.
+        Args:
+            sequences: in the order in which they started.
+            proposer: the proposer, if there is one.
+
+        Returns:
+            The sequences that progressed, through this pass or through the pages of others.
         """
         self._num_steps += 1
         order = sorted(sequences, key=lambda each: sum(row.prompt_end - row.position for row in each.rows))
@@ -71,14 +75,9 @@ class Prefill:
     ) -> bool:
         """Return whether a chunk may join a pass with others: it must end with a page or with the prompt."""
         is_whole = chunk.end == row.prompt_end or chunk.end % self._runner.page_size == 0
-        return is_whole and len(chunk.ids) <= room and _share_passes(first, sequence)
-
-
-def _share_passes(one: SequenceState, other: SequenceState) -> bool:
-    """Return whether chunks of two prompts may share a forward pass."""
-    return one is other or (
-        one.request.loras == other.request.loras and not one.request.embeddings and not other.request.embeddings
-    )
+        one, other = first.request, sequence.request
+        shares = first is sequence or (one.loras == other.loras and not one.embeddings and not other.embeddings)
+        return is_whole and len(chunk.ids) <= room and shares
 
 
 def _prefill_drafts(batch: Sequence[_Chunk], proposer: Proposer | None) -> None:
