@@ -72,7 +72,7 @@ def check_names(given: Iterable[str], known: Collection[str]) -> None:
             raise ArgumentError(f"there is no option {name!r}; {others}")
 
 
-def kind_of(value: Any) -> str:
+def type_with_article(value: Any) -> str:
     """Return the type of a value with its article, for messages: ``"an int"``, ``"a list"``, ``"None"``."""
     name = type(value).__name__
     return "None" if value is None else f"{'an' if name[0] in 'aeioAEIO' else 'a'} {name}"

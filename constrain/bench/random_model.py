@@ -184,7 +184,7 @@ def random_model_of(tokenizer_dir: Path, shape: Shape) -> tuple[ExLlamaV2, ExLla
 
     Args:
         tokenizer_dir: has a ``tokenizer.json``.
-        shape: of the model, but for the size of its vocabulary.
+        shape: of the model, except the size of its vocabulary.
     """
     size = Tokenizer.from_file(str(tokenizer_dir / "tokenizer.json")).get_vocab_size()
     with TemporaryDirectory() as folder:

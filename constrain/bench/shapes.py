@@ -89,7 +89,7 @@ class MixtureShape(Shape):
         return self.num_experts * (1 - (1 - self.num_experts_per_tok / self.num_experts) ** batch)
 
     def layer_weights_read(self, batch: int) -> float:
-        """Return the number of weights of a layer that a step reads on average, but for norms of queries and keys."""
+        """Return the number of weights of a layer that a step reads on average, without norms of queries and keys."""
         heads = self.num_attention_heads * self.head_dim
         kv = self.num_key_value_heads * self.head_dim
         attention = self.hidden_size * (2 * heads + 2 * kv)

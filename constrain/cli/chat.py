@@ -43,7 +43,7 @@ def chat(
 ) -> None:
     """Talk to the model.
 
-    Every line is a message, and the answer appears as it is written. Ctrl-C breaks an answer off; /reset begins anew;
+    Every line is a message, and the answer appears as it is written. Ctrl-C breaks an answer off; /reset starts over;
     /quit, or the end of the input, leaves.
     """
     from constrain.chat import Chat

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import click
 
-from constrain.arguments import kind_of
+from constrain.arguments import type_with_article
 
 if TYPE_CHECKING:
     from constrain.extract import Target
@@ -136,7 +136,7 @@ class SchemaParam(click.ParamType[Any]):
             hint = f"; a type in it is given as {path.stem}:TYPE" if path.suffix == ".py" else ""
             self.fail(f"{path} is not JSON: {error}{hint}")
         if not isinstance(schema, dict):
-            self.fail(f"{path} is not a JSON Schema: that is an object, not {kind_of(schema)}")
+            self.fail(f"{path} is not a JSON Schema: that is an object, not {type_with_article(schema)}")
         return schema
 
     def _from_module(self, value: str) -> Any:

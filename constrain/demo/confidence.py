@@ -26,7 +26,7 @@ from constrain.evaluation import correctness
 from constrain.evaluation.calibration import held_out_calibrated
 from constrain.evaluation.metrics import auroc, expected_calibration_error
 from constrain.extract import Extraction, Target
-from constrain.extract.calibration import Sample, kind_of
+from constrain.extract.calibration import Sample, value_kind
 from constrain.extract.leaves import find_leaves
 from constrain.extract.options import ExtractionOptions
 from constrain.filters.vocabularies import vocabulary_of
@@ -80,7 +80,7 @@ def _values(llm: constrain.LLM, document: Document, extraction: Extraction[Any])
     for where, value in _leaves(extraction.json):
         if where in logprobs and where in right and where in extraction.confidence:
             confidence = extraction.confidence[where]
-            kind = kind_of(value, confidence.alternatives, where in extraction.spans)
+            kind = value_kind(value, confidence.alternatives, where in extraction.spans)
             yield Value(Sample(kind, confidence.probability, right[where]), logprobs[where])
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from constrain import _core
-from constrain.arguments import check_text, check_type, kind_of, refused
+from constrain.arguments import check_text, check_type, refused, type_with_article
 from constrain.engine.compiled_grammar import DEFAULT_LIMITS, CompiledGrammar, Limits, core_limits
 from constrain.engine.references import retriever
 from constrain.engine.vocabulary import Vocabulary, core_vocabulary
@@ -144,7 +144,7 @@ def _check(schema: Any, formats: str) -> None:
     """Raise an error if the schema is no schema, or the policy of formats is unknown."""
     if not isinstance(schema, (dict, bool)):
         raise SchemaError(
-            f"a schema is a dict or a bool, not {kind_of(schema)}; json.loads parses one from a text, and "
+            f"a schema is a dict or a bool, not {type_with_article(schema)}; json.loads parses one from a text, and "
             "constrain.extract.Target.of(type).schema generates one from a type"
         )
     if formats not in ("asserted", "dialect"):

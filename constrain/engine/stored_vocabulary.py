@@ -28,7 +28,7 @@ def vocabulary_key(folder: Path, size: int | None, first_space: str) -> list[str
 
 
 def written_vocabulary(core: _core.Vocabulary) -> dict[str, Any]:
-    """Return all that a vocabulary is made of, but for its tokenizer."""
+    """Return all that a vocabulary is made of, except its tokenizer."""
     tokens = [core.bytes(token) for token in range(core.size)]
     return {
         "tokens": b64encode(b"".join(tokens)).decode(),

@@ -11,7 +11,7 @@ from constrain.engine.pointers import pointer
 from constrain.evaluation.judge import judge
 from constrain.evaluation.match import Match, match
 from constrain.evaluation.metrics import expected_calibration_error
-from constrain.extract.calibration import MIN_VALUES, Calibration, Sample, kind_of
+from constrain.extract.calibration import MIN_VALUES, Calibration, Sample, value_kind
 from constrain.runs import Line
 
 #: Margins that are tried, see :class:`~constrain.extract.Calibration`.
@@ -106,7 +106,7 @@ def _samples(match: Match, ignore_case: bool) -> Iterator[Sample]:
         if judgement.probability is not None and judgement.pair.found_path is not None:
             where = pointer(judgement.pair.found_path)
             alternatives = line["confidence"][where].get("alternatives")
-            kind = kind_of(judgement.pair.found, alternatives, where in line.get("spans", {}))
+            kind = value_kind(judgement.pair.found, alternatives, where in line.get("spans", {}))
             yield Sample(kind, judgement.probability, judgement.pair.is_right)
 
 

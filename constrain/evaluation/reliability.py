@@ -23,7 +23,7 @@ class Bin:
     """Values whose probability is within a range.
 
     Attributes:
-        low, high: the range; ``high`` is in the next bin, but for 1.
+        low, high: the range; ``high`` is in the next bin, except 1.
         count: number of values.
         mean_probability: their mean probability.
         right: the share of them that is right.

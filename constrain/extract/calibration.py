@@ -29,7 +29,7 @@ class Sample(NamedTuple):
     """A value that is known to be right or wrong.
 
     Attributes:
-        kind: its kind, see :func:`kind_of`.
+        kind: its kind, see :func:`value_kind`.
         probability: its probability, without calibration.
         is_right: whether it is right.
     """
@@ -152,7 +152,7 @@ class Calibration:
         return replace(confidence, probability=probability, alternatives=alternatives)
 
 
-def kind_of(value: Any, alternatives: Mapping[str, float] | None, has_span: bool) -> str:
+def value_kind(value: Any, alternatives: Mapping[str, float] | None, has_span: bool) -> str:
     """Return the kind of a leaf of a record.
 
     Args:

@@ -55,7 +55,7 @@ class ListEnd(NamedTuple):
 def with_more_items(
     runtime: Runtime, reader: RecordReader[Any], written: Completion, options: Options, margin: float
 ) -> Rounds[Completion]:
-    """Write a record anew from each end of a list on that is less than ``margin`` times as probable as another item.
+    """Write a record again from each end of a list that is less than ``margin`` times as probable as another item.
 
     An end stands where the item that is written instead is too unlikely, repeats an earlier one, leaves no place for
     the rest, or is refused by the type of the record.
@@ -114,7 +114,7 @@ def doubtful_end(
 def _with_item(
     runtime: Runtime, grammar: CompiledGrammar, written: Completion, options: Options, end: ListEnd
 ) -> Rounds[Completion | None]:
-    """Write the record anew with another item in place of an end; ``None`` if that is not complete."""
+    """Write the record again with another item in place of an end; ``None`` if that is not complete."""
     assert written.confidence is not None
     tokens = [*written.tokens[: end.number], end.item_token]
     if len(tokens) >= options.max_new_tokens:

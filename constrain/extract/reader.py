@@ -12,7 +12,7 @@ from constrain.documents import Document
 from constrain.engine import CompiledGrammar
 from constrain.engine.pointers import pointer
 from constrain.errors import ExtractionError
-from constrain.extract.calibration import Calibration, kind_of
+from constrain.extract.calibration import Calibration, value_kind
 from constrain.extract.confidence import ConfidenceReader, LeafConfidence
 from constrain.extract.doubt import with_nulls
 from constrain.extract.extraction import Confidence, Extraction, Usage
@@ -96,7 +96,7 @@ class RecordReader(Generic[T]):
     def _calibrated(self, leaf: LeafConfidence, has_span: bool) -> Confidence:
         if self.calibration is None:
             return leaf.confidence
-        kind = kind_of(json.loads(leaf.text), leaf.confidence.alternatives, has_span)
+        kind = value_kind(json.loads(leaf.text), leaf.confidence.alternatives, has_span)
         return self.calibration.calibrated(leaf.confidence, kind, leaf.text)
 
     def _record(self, written: Completion) -> Reading[T]:

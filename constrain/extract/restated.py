@@ -98,7 +98,7 @@ def _origins(written: Sequence[Any], dumped: Sequence[Any], is_set: bool) -> lis
 
 
 def _is_kept(written: Any, dumped: Any) -> bool:
-    """Whether a value was dumped as it was written, but for members that the model left out."""
+    """Whether a value was dumped as it was written, except for members that the model left out."""
     items = set_items(dumped)
     dumped = dumped if items is None else items
     if isinstance(written, dict) and isinstance(dumped, dict):

@@ -67,7 +67,7 @@ class ExLlamaV2Filter:
         """Start a new sequence.
 
         Args:
-            prefix_str: text of a removed prompt token that the next token generates anew (token healing), usually
+            prefix_str: text of a removed prompt token that the next token regenerates (token healing), usually
                 ``""``. The constraint holds for the text after it.
         """
         raise NotImplementedError(f"{type(self).__name__} must implement begin()")

@@ -54,7 +54,7 @@ class Constraint(Protocol):
         """Start, or restart, a sequence.
 
         Args:
-            prefix: text of a removed prompt token that the next token generates anew (token healing).
+            prefix: text of a removed prompt token that the next token regenerates (token healing).
         """
 
     def begin_within(self, text: str) -> bool:

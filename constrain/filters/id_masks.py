@@ -21,7 +21,7 @@ class IdMasks:
     """Masks of collections of ids, shared by the filters of a step.
 
     A frozenset or tuple that many filters return is packed once. Other collections may have changed since they were
-    packed, even within a step, so they are packed anew, but for large sets whose hash tables are as they were; those
+    packed, even within a step, so they are packed again, except large sets whose hash tables are as they were; those
     with equal ids get the same mask.
     """
 

@@ -401,7 +401,7 @@ class ExLlamaV2DynamicGenerator:
         return DraftModel(self.draft_model, self.draft_cache, self.page_size, width, self.num_draft_tokens)
 
     def _enqueue(self, job: ExLlamaV2DynamicJob) -> int:
-        check_type("job", job, ExLlamaV2DynamicJob, "an ExLlamaV2DynamicJob, or a list of such")
+        check_type("job", job, ExLlamaV2DynamicJob, "an ExLlamaV2DynamicJob, or a list of them")
         check_loaded(self.model, self.draft_model)
         request = job.request(self.tokenizer, self.padded_vocab_size, self.current_loras or (), self._time_limit)
         sequence = self.runtime.add(request)

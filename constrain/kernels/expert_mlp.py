@@ -175,7 +175,7 @@ def _arguments(
     inner: torch.Tensor,
     out: torch.Tensor,
 ) -> dict[str, Any]:
-    """Return the arguments of a kernel, but for the weights; ``inner`` has room for the inner features of all picks."""
+    """Return the arguments of a kernel, except the weights; ``inner`` has room for the inner features of all picks."""
     return {
         "x": cuda.address(x),
         "experts": cuda.address(choice.experts),

@@ -34,7 +34,7 @@ def record_line(key: str, extraction: Extraction[Any], record: Any, part: Mappin
     Returns:
         ``key``, ``source``, ``part``, ``record``, ``spans``, ``occurrences``, ``confidence``, ``conflicts``,
         ``pages_without_text``, ``usage`` and ``finish_reason``. The names of members in the middle are JSON pointers
-        into the record. What is empty is left out, but for the source and the record.
+        into the record. What is empty is left out, except the source and the record.
     """
     members = {
         "part": dict(part),

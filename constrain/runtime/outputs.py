@@ -88,9 +88,9 @@ class Output:
         tokens: the new tokens, without a stop token, with the details that were requested.
         finish: why the request ended.
         particles: the outputs of a faithful request, in place of text and tokens.
-        log_weight: of such an output, the logarithm of its weight. The mean weight of the particles of a request
-            estimates, without bias, the probability that the model alone writes something that the constraint allows;
-            -inf if it is not complete.
+        log_weight: logarithm of the weight of an output of a faithful request; -inf if it is not complete. The mean
+            weight of the particles of a request estimates, without bias, the probability that the model alone writes
+            something that the constraint allows.
     """
 
     text: str = ""

@@ -83,7 +83,7 @@ class PlainText:
         return [*forms, *(form for form in forms.values() if form)]
 
     def hide_all(self, value: Any, strict_only: bool = False) -> Any:
-        """Return a JSON value with all strings hidden, but for roles and types, which templates compare."""
+        """Return a JSON value with all strings hidden, except roles and types, which templates compare."""
         if isinstance(value, str):
             return self.hide(value, strict_only)
         if isinstance(value, Mapping):

@@ -16,7 +16,7 @@ from sklearn.linear_model import LogisticRegression
 from constrain.errors import ArgumentError
 from constrain.evaluation.metrics import auroc, expected_calibration_error
 from constrain.extract import Calibration, Confidence
-from constrain.extract.calibration import OTHERS, Sample, kind_of
+from constrain.extract.calibration import OTHERS, Sample, value_kind
 from constrain.extract.curves import Isotonic, Logistic, pooled
 from constrain.extract.extraction import PRESENT
 
@@ -169,4 +169,4 @@ def test_kinds() -> None:
         ("x", optional, True, "quote"),
         ("x", None, False, "string"),
     ]
-    assert [kind_of(*case[:3]) for case in cases] == [case[3] for case in cases]
+    assert [value_kind(*case[:3]) for case in cases] == [case[3] for case in cases]

@@ -36,7 +36,7 @@ def compile_constraint(
         vocab: the vocabulary of the model.
         whitespace: of the documents of ``"json"``, ``"json_object"`` and ``"structural_tag"``, and of ``%json`` in a
             ``"grammar"``, as for :func:`~constrain.engine.compile_json_schema`. Members are written in the order of the
-            schema, but for those of ``%json``, integers without fraction.
+            schema, except those of ``%json``; integers have no fraction.
 
     Raises:
         GrammarError: the constraint is malformed, or cannot be enforced.

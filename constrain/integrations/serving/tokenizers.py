@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from constrain.arguments import kind_of
+from constrain.arguments import type_with_article
 from constrain.engine import Vocabulary
 from constrain.engine.tokens import ROLES
 from constrain.errors import VocabularyError
@@ -41,7 +41,7 @@ def vocabulary_of(tokenizer: Any, size: int | None = None, eos_ids: Iterable[int
 
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if not isinstance(backend, tokenizers.Tokenizer):
-        raise VocabularyError(f"a fast tokenizer of transformers is needed, not {kind_of(tokenizer)}")
+        raise VocabularyError(f"a fast tokenizer of transformers is needed, not {type_with_article(tokenizer)}")
     # A copy: the server may use its tokenizer in other threads, and with truncation.
     copy = tokenizers.Tokenizer.from_str(backend.to_str())
     copy.no_truncation()
