@@ -58,18 +58,14 @@ StateId ParseTable::intern(RuleId rule, Local local) const {
 }
 
 WildcardRegion ParseTable::wildcard_region(StateId state, Reg reg) const {
-  const Slot& slot = this->slot(state);
-  if (!slot.rule) return {};
-  const auto lock = this->lock();
-  return slot.rule->mask_hints().wildcard_region(slot.local, reg);
+  return ask(state, WildcardRegion(),
+             [&](const Slot& at) { return at.rule->mask_hints().wildcard_region(at.local, reg); });
 }
 
 bool ParseTable::skip_wildcard(StateId state, Reg& reg, Registers& registers,
                                std::vector<std::string>& exceptions) const {
-  const Slot& slot = this->slot(state);
-  if (!slot.rule) return false;
-  const auto lock = this->lock();
-  return slot.rule->mask_hints().skip_wildcard(slot.local, reg, registers, exceptions);
+  return ask(state, false,
+             [&](const Slot& at) { return at.rule->mask_hints().skip_wildcard(at.local, reg, registers, exceptions); });
 }
 
 bool ParseTable::describe(StateId state, Reg reg, uint32_t depth, Detail detail, std::vector<uint64_t>& out) const {
@@ -94,10 +90,7 @@ bool ParseTable::describe_portably(StateId state, Reg reg, std::vector<uint64_t>
 }
 
 uint64_t ParseTable::remaining(StateId state, Reg reg) const {
-  if (state == kDone) return 0;
-  const auto lock = this->lock();
-  const Slot& slot = this->slot(state);
-  return slot.rule->remaining(slot.local, reg, lengths_);
+  return ask(state, uint64_t{0}, [&](const Slot& at) { return at.rule->remaining(at.local, reg, lengths_); });
 }
 
 std::vector<ParseTable::Call> ParseTable::calls(StateId state) const {
@@ -120,17 +113,11 @@ std::vector<ParseTable::Call> ParseTable::calls(StateId state) const {
 }
 
 ByteSet ParseTable::likely_bytes(StateId state, Reg reg) const {
-  const Slot& slot = this->slot(state);
-  if (!slot.rule) return {};
-  const auto lock = this->lock();
-  return slot.rule->completion_hints().likely_bytes(slot.local, reg);
+  return ask(state, ByteSet(), [&](const Slot& at) { return at.rule->completion_hints().likely_bytes(at.local, reg); });
 }
 
 ByteSet ParseTable::known_bytes(StateId state, Reg reg) const {
-  const Slot& slot = this->slot(state);
-  if (!slot.rule) return {};
-  const auto lock = this->lock();
-  return slot.rule->completion_hints().known_bytes(slot.local, reg);
+  return ask(state, ByteSet(), [&](const Slot& at) { return at.rule->completion_hints().known_bytes(at.local, reg); });
 }
 
 StateId ParseTable::entry(RuleId rule) const {
@@ -139,10 +126,8 @@ StateId ParseTable::entry(RuleId rule) const {
 }
 
 uint64_t ParseTable::count_values(StateId state, Reg reg) const {
-  if (state == kDone) return 1;
-  const auto lock = this->lock();
-  const Slot& slot = this->slot(state);
-  return slot.rule->completion_hints().count_values(slot.local, reg, *this);
+  return ask(state, uint64_t{1},
+             [&](const Slot& at) { return at.rule->completion_hints().count_values(at.local, reg, *this); });
 }
 
 uint64_t ParseTable::count_values_of(RuleId rule) const {
@@ -163,16 +148,13 @@ RuleBounds& ParseTable::bounds() const {
 }
 
 uint64_t ParseTable::max_waiting(StateId state) const {
-  if (state == kDone) return 0;
-  const auto lock = this->lock();
-  return bounds().any_frame(slot(state).id).now;
+  return ask(state, uint64_t{0}, [&](const Slot& at) { return bounds().any_frame(at.id).now; });
 }
 
 FrameBounds ParseTable::frame_bounds(StateId state, Reg reg, bool measured) const {
-  if (state == kDone) return {};
-  const auto lock = this->lock();
-  const Slot& slot = this->slot(state);
-  return measured ? bounds().frame(slot.id, slot.local, reg) : bounds().any_frame(slot.id);
+  return ask(state, FrameBounds(), [&](const Slot& at) {
+    return measured ? bounds().frame(at.id, at.local, reg) : bounds().any_frame(at.id);
+  });
 }
 
 uint64_t ParseTable::max_on_top(uint64_t masks) const {
@@ -181,15 +163,11 @@ uint64_t ParseTable::max_on_top(uint64_t masks) const {
 }
 
 uint64_t ParseTable::max_on_top(StateId state) const {
-  if (state == kDone) return 0;
-  const auto lock = this->lock();
-  return bounds().on_top_of(slot(state).id);
+  return ask(state, uint64_t{0}, [&](const Slot& at) { return bounds().on_top_of(at.id); });
 }
 
 uint64_t ParseTable::max_to_differ(StateId state) const {
-  if (state == kDone) return kInfinite;
-  const auto lock = this->lock();
-  return bounds().to_differ(slot(state).id);
+  return ask(state, kInfinite, [&](const Slot& at) { return bounds().to_differ(at.id); });
 }
 
 std::optional<const Configuration*> ParseTable::embedded(StateId state, Reg reg) const {
@@ -212,10 +190,8 @@ Reg ParseTable::ending(StateId state, Reg reg, Registers& registers) const {
 }
 
 uint64_t ParseTable::max_growth(StateId state, Reg reg) const {
-  const Slot& slot = this->slot(state);
-  if (!slot.rule) return kInfinite;
-  const auto lock = this->lock();
-  return slot.rule->completion_hints().max_growth(slot.local, reg, lengths_);
+  return ask(state, kInfinite,
+             [&](const Slot& at) { return at.rule->completion_hints().max_growth(at.local, reg, lengths_); });
 }
 
 const Row& ParseTable::build(StateId state) const {

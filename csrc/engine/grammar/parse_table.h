@@ -173,6 +173,15 @@ class ParseTable {
   void begin();
 
   Slot& slot(StateId state) const { return slots_[state]; }
+
+  /// What `question` answers about a state, asked under the lock; `done` for kDone, which has no rule.
+  template <class Answer, class Question>
+  Answer ask(StateId state, Answer done, const Question& question) const {
+    if (state == kDone) return done;
+    const auto lock = this->lock();
+    return question(slot(state));
+  }
+
   RuleBounds& bounds() const;
   const Row& build(StateId state) const;
   StateId intern(RuleId rule, Local local) const;

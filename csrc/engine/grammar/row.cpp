@@ -80,7 +80,7 @@ void RowMaker::expand(RuleId rule, Local local, Scratch& scratch) const {
   grammar_.grammar_.rules[rule]->expand(local, grammar_.lengths_, scratch.expansion);
 }
 
-/// Makes the row of a state that is like another, but for its own edges.
+/// Makes the row of a state that is like another, except for its own edges.
 void RowMaker::extend(const Row& other, RuleId rule, Row& row, Scratch& scratch) const {
   row = other;
   row.run = scratch.expansion.run;

@@ -7,12 +7,6 @@
 
 namespace constrain {
 
-bool Rule::apply(Guard, uint8_t, Reg&, Registers&) const { return true; }
-
-void Rule::prepare(const ParseTable&, const Lengths&) {}
-
-bool Rule::refine() { return false; }
-
 bool Rule::is_final(Local state, const Lengths& lengths) {
   Expansion expansion;
   expand(state, lengths, expansion);
@@ -28,24 +22,6 @@ CompletionHints& Rule::completion_hints() {
   static CompletionHints none;
   return none;
 }
-
-bool MaskHints::describe(Local, Reg reg, uint64_t, std::vector<uint64_t>&) const { return reg == 0; }
-
-bool MaskHints::outline(Local, Reg, std::vector<uint64_t>&) const { return false; }
-
-WildcardRegion MaskHints::wildcard_region(Local, Reg) { return {}; }
-
-bool MaskHints::skip_wildcard(Local, Reg&, Registers&, std::vector<std::string>&) { return false; }
-
-uint64_t CompletionHints::max_remaining(RuleBounds&) { return kInfinite; }
-
-CompletionHints::Outlay CompletionHints::max_outlay(Local, Reg, uint64_t, RuleBounds&) { return {kInfinite, 0, true}; }
-
-uint64_t CompletionHints::max_to_differ(RuleBounds&) { return kInfinite; }
-
-uint64_t CompletionHints::max_growth(Local, Reg, const Lengths&) { return kInfinite; }
-
-uint64_t CompletionHints::count_values(Local, Reg, const ParseTable&) { return 1; }
 
 Lengths Grammar::shortest_words() const {
   Lengths lengths(rules.size(), kInfinite);

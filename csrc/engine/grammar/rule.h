@@ -31,8 +31,8 @@ struct Expansion {
   std::vector<ByteEdge> bytes;
   std::vector<CallEdge> calls;
   bool accepting = false;  ///< the rule may end here
-  /// Another state, all of whose edges this one has as well, but for the bytes on which it has its own; these have one
-  /// each. The state after a call that may be empty has its own edges only on bytes on which the other has none.
+  /// Another state, all of whose edges this one has as well, except on bytes for which it has its own, one each. The
+  /// state after a call that may be empty has its own edges only on bytes on which the other has none.
   std::optional<Local> like;
   /// If not 0, the state is within a run of white space, after which the frame is in `like`. Its own edges, unguarded,
   /// lead to states that are like the same; states with equal `run` have the same ones, whatever their rule.
@@ -61,11 +61,11 @@ class Rule {
 
   /// Receives the shortest word of every rule, before any call but `start`, `remaining` and `callees`; again if a
   /// rule's `refine` changed them. Both arguments stay valid.
-  virtual void prepare(const ParseTable& grammar, const Lengths& lengths);
+  virtual void prepare(const ParseTable& /*grammar*/, const Lengths& /*lengths*/) {}
 
   /// Computes what needs the running grammar, once all rules are prepared. Returns true if this rule's shortest word
   /// may be longer than `remaining` said so far.
-  virtual bool refine();
+  virtual bool refine() { return false; }
 
   /// Lists the edges of a state. Called once a state, under the grammar's lock. Edges out of the start state carry no
   /// guards. Calls of rules whose `lengths` entry is infinite must not be offered.
@@ -75,7 +75,7 @@ class Rule {
   virtual bool is_final(Local state, const Lengths& lengths);
 
   /// Evaluates a guard on `byte`; false refuses the edge and leaves `reg` as it was. Thread-safe.
-  virtual bool apply(Guard guard, uint8_t byte, Reg& reg, Registers& registers) const;
+  virtual bool apply(Guard /*guard*/, uint8_t /*byte*/, Reg& /*reg*/, Registers& /*registers*/) const { return true; }
 
   /// Fewest bytes from a state to the rule's end, given every rule's shortest word. Must be reachable, or infinite: a
   /// lower bound is not enough. Called under the grammar's lock.

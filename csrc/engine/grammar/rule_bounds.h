@@ -11,7 +11,7 @@
 
 namespace constrain {
 
-/// Bytes that suffice to complete a frame or a stack, but for a top frame of a rule without calls.
+/// Bytes that suffice to complete a frame or a stack, except for a top frame of a rule without calls.
 struct FrameBounds {
   uint64_t now = 0;    ///< ... as it is
   uint64_t after = 0;  ///< ... and after any next token

@@ -36,13 +36,16 @@ class MaskHints {
   virtual ~MaskHints() = default;
 
   /// The wildcard region at a state, whose tokens need not be walked one by one. Called under the grammar's lock.
-  virtual WildcardRegion wildcard_region(Local state, Reg reg);
+  virtual WildcardRegion wildcard_region(Local /*state*/, Reg /*reg*/) { return {}; }
 
   /// Moves `reg` over an arbitrary text of the wildcard region, if that is unbounded and all its texts leave the frame
   /// alike; else returns false. Texts that behave differently are appended to `exceptions`, each with the byte by which
   /// it leaves the region. Sets `indescribable` if it may matter later which text it was. Called under the grammar's
   /// lock.
-  virtual bool skip_wildcard(Local state, Reg& reg, Registers& registers, std::vector<std::string>& exceptions);
+  virtual bool skip_wildcard(Local /*state*/, Reg& /*reg*/, Registers& /*registers*/,
+                             std::vector<std::string>& /*exceptions*/) {
+    return false;
+  }
 
   /// The words of which the frame is to read one, if it can only read these; none by default. Thread-safe.
   virtual std::optional<OpenWords> open_words(Local /*state*/, Reg /*reg*/) const { return {}; }
@@ -50,11 +53,13 @@ class MaskHints {
   /// Appends a cache key of the frame: frames of one state with equal keys accept the same texts of up to `horizon`
   /// bytes, and may end after the same ones. Returns false if there is no such key. The default knows register 0 only.
   /// Thread-safe.
-  virtual bool describe(Local state, Reg reg, uint64_t horizon, std::vector<uint64_t>& out) const;
+  virtual bool describe(Local /*state*/, Reg reg, uint64_t /*horizon*/, std::vector<uint64_t>& /*out*/) const {
+    return reg == 0;
+  }
 
   /// Appends a shorter key, valid as long as no guard calls Registers::consult. Returns false if there is none, as by
   /// default. Thread-safe.
-  virtual bool outline(Local state, Reg reg, std::vector<uint64_t>& out) const;
+  virtual bool outline(Local /*state*/, Reg /*reg*/, std::vector<uint64_t>& /*out*/) const { return false; }
 
   /// True if a frame in state `from` may be moved to state `to` with its register as it is.
   virtual bool shares_registers(Local /*from*/, Local /*to*/) const { return false; }
@@ -77,7 +82,7 @@ class CompletionHints {
   virtual ~CompletionHints() = default;
 
   /// Most bytes by which `Rule::remaining` may grow while a text stays in the wildcard region.
-  virtual uint64_t max_growth(Local state, Reg reg, const Lengths& lengths);
+  virtual uint64_t max_growth(Local /*state*/, Reg /*reg*/, const Lengths& /*lengths*/) { return kInfinite; }
 
   /// Bytes that shortest completions are likely to start with, for searches to try first.
   virtual ByteSet likely_bytes(Local /*state*/, Reg /*reg*/) { return ByteSet::all(); }
@@ -94,7 +99,7 @@ class CompletionHints {
   /// Most bytes that `Rule::remaining` may return, over all states and registers. Rules without callees need to count
   /// only the states that some mask has met. Rules with callees have texts that begin with an opening bracket, unless
   /// `nested_calls` lists these; where the frame ends with what it calls, the bound is 0.
-  virtual uint64_t max_remaining(RuleBounds& bounds);
+  virtual uint64_t max_remaining(RuleBounds& /*bounds*/) { return kInfinite; }
 
   /// A call of a rule whose texts need not begin with a bracket.
   struct NestedCall {
@@ -104,7 +109,7 @@ class CompletionHints {
     bool leading;   ///< the call comes first, which is never recursive
   };
 
-  /// All calls of such a rule; none for other rules.
+  /// All calls of a rule with calls of that kind; none for other rules.
   virtual std::vector<NestedCall> nested_calls(RuleBounds& /*bounds*/) const { return {}; }
 
   /// Bytes that a frame may need after the next token.
@@ -118,7 +123,9 @@ class CompletionHints {
 
   /// Bounds what a frame that needs `now` bytes may need after the next token, which may have begun the frame, or ended
   /// what it called. `rest` is 0 where the frame ends with what it calls.
-  virtual Outlay max_outlay(Local state, Reg reg, uint64_t now, RuleBounds& bounds);
+  virtual Outlay max_outlay(Local /*state*/, Reg /*reg*/, uint64_t /*now*/, RuleBounds& /*bounds*/) {
+    return {kInfinite, 0, true};
+  }
 
   /// The configuration that the register follows on top of the frame, or null; none once `max_remaining` need not hold.
   /// Thread-safe.
@@ -140,10 +147,10 @@ class CompletionHints {
 
   /// Most bytes, beyond a shortest completion, within which texts of the rule end that have more different values than
   /// RuleBounds::kItems, or all the values there are. Holds wherever the text stands.
-  virtual uint64_t max_to_differ(RuleBounds& bounds);
+  virtual uint64_t max_to_differ(RuleBounds& /*bounds*/) { return kInfinite; }
 
   /// A lower bound, at least 1, on the number of different JSON values that texts from a state to the rule's end have.
-  virtual uint64_t count_values(Local state, Reg reg, const ParseTable& grammar);
+  virtual uint64_t count_values(Local /*state*/, Reg /*reg*/, const ParseTable& /*grammar*/) { return 1; }
 };
 
 }  // namespace constrain

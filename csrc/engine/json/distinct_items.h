@@ -202,7 +202,7 @@ class DistinctItems {
   mutable std::map<RuleId, Values> values_;  // guarded by the grammar's lock
   mutable std::mutex ends_mutex_;
   mutable std::deque<End> ends_;    // the last that were found
-  mutable std::deque<Ends> begun_;  // the last searches, but for those under way
+  mutable std::deque<Ends> begun_;  // the last searches, except those under way
 };
 
 }  // namespace constrain::json

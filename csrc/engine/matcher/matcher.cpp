@@ -12,7 +12,7 @@ namespace constrain {
 
 namespace {
 
-/// Memory limit for masks of a session, after which they start anew.
+/// Memory limit for masks of a session, after which they are built again.
 constexpr size_t kMaxMaskBytes = size_t{32} << 20;
 
 /// Tokens of a text that are replayed at a time: while its budget is far, but may come near before all are, and in

@@ -309,7 +309,7 @@ uint32_t Document::find_resource(NodeId from, const char* keyword, std::string_v
 
 NodeId Document::follow(NodeId at, std::string_view pointer, const char* keyword, NodeId origin) {
   const std::string_view whole = pointer;
-  // Nodes share values that are equal but for annotations, and the pointer may lead into these.
+  // Nodes share values that differ only in annotations, and the pointer may lead into these.
   const Value* here = nodes_[at].value;
   Holds holds = Holds::schema;
   while (!pointer.empty()) {

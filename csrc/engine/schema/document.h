@@ -74,7 +74,7 @@ class Document {
 
   Place place(NodeId id) const;
 
-  /// All places of a node: schemas of a resource that are equal, but for annotations, are one node.
+  /// All places of a node: schemas of a resource that differ only in annotations are one node.
   std::vector<Place> places(NodeId id) const;
 
  private:

@@ -15,7 +15,7 @@ std::optional<CharSet> unicode_set(std::string_view property, std::string_view v
 /// Rules of case-insensitive comparison: Python's `re`, or Unicode's simple folding (ECMA-262 with `u`).
 enum class CaseRule { python, simple_folding };
 
-/// Adds all characters that equal a member but for case.
+/// Adds all characters that differ from a member only in case.
 CharSet fold_case(const CharSet& set, CaseRule rule);
 
 }  // namespace constrain

@@ -63,7 +63,7 @@ class Vocabulary {
   /// How far tokens lead in a JSON text.
   const TokenReach& reach() const { return reach_; }
 
-  /// The JSON strings within tokens, but for those with escapes by number.
+  /// The JSON strings within tokens, except those with numeric escapes.
   const std::shared_ptr<const std::unordered_set<std::string>>& quoted() const { return quoted_; }
 
   /// Pool of all masks over this vocabulary.

@@ -26,7 +26,7 @@ struct KeySpelling {
 /// Numbers the spellings of one object's keys; 0 is the empty key. Growing needs a lock, reading does not.
 class KeySpellings {
  public:
-  /// Forgets all spellings, and starts anew with the keys of `keys`, which must outlive this.
+  /// Forgets all spellings, and starts again with the keys of `keys`, which must outlive this.
   void reset(KeyAutomaton& keys);
 
   const KeySpelling& operator[](uint64_t id) const { return spellings_[id]; }

@@ -16,7 +16,7 @@ namespace constrain::json {
 inline bool has(const std::vector<uint64_t>& set, uint64_t name) { return set[name / 64] >> (name % 64) & 1; }
 inline void insert(std::vector<uint64_t>& set, uint64_t name) { set[name / 64] |= uint64_t{1} << (name % 64); }
 
-/// Calls `use(name)` for the properties in a set, in order, but for those in `except`.
+/// Calls `use(name)` for the properties in a set, in order, except those in `except`.
 template <class Use>
 void for_each_name(const std::vector<uint64_t>& set, const std::vector<uint64_t>& except, const Use& use) {
   for (size_t word = 0; word < set.size(); ++word) {
