@@ -24,7 +24,7 @@ _AHEAD = 16
 
 
 class OutputState:
-    """The state of one output under a grammar, with the end of the output and with errors as servers know them.
+    """The state of one output under a grammar; it has stop tokens, and keeps errors in place of raising them.
 
     Nothing here raises because of the grammar, since servers share one loop between all requests: if a limit of the
     grammar is reached, the output may only end, no token is accepted, and :attr:`error` says why.
@@ -72,7 +72,7 @@ class OutputState:
                 ahead.mask(budget)
 
     def min_tokens(self) -> int:
-        """Number of tokens that suffice to complete the output, the one that ends it included.
+        """Return the fewest tokens that complete the output, the one that ends it included.
 
         Raises:
             VocabularyError: the rest of the text is not tokenizable.
@@ -114,7 +114,7 @@ class OutputState:
         self._matcher.reset()
 
     def copy(self) -> OutputState:
-        """A copy that advances independently."""
+        """Return a copy that advances independently."""
         copy = OutputState(self.grammar, self._stop_ids)
         if self.num_tokens or self.error is not None:
             matcher = self._matcher.clone()
@@ -124,7 +124,7 @@ class OutputState:
         return copy
 
     def valid_prefix(self, tokens: Sequence[int]) -> list[int]:
-        """The first of these tokens, as far as they may follow; the state does not change."""
+        """Return the longest prefix of these tokens that may follow; the state does not change."""
         before = self.num_tokens
         for token in tokens:
             if self._ended or not self.accept(token):
@@ -134,7 +134,7 @@ class OutputState:
         return list(tokens[:count])
 
     def forced_tokens(self, limit: int = 64) -> list[int]:
-        """The next tokens, at most ``limit``, as far as there is no choice."""
+        """Return the next tokens, at most ``limit``, up to the first choice."""
         if self._ended or self.error is not None:
             return []
         try:
@@ -184,7 +184,7 @@ class OutputState:
             self._allow_stops(np.atleast_2d(np.asarray(bits))[row])
 
     def _allow_stops(self, words: Any) -> None:
-        """Allow the tokens that end this output, and no others that end a text, where the text is complete only."""
+        """Allow the stop tokens of this output where the text is complete; elsewhere none, if others may come."""
         ends = packed(sorted(self._eos_ids | self._stop_ids), len(words))
         others = words & ~ends
         if self._matcher.is_accepting():
