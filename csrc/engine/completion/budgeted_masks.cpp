@@ -7,7 +7,6 @@
 
 #include "engine/base/bits.h"
 #include "engine/base/errors.h"
-#include "engine/masks/callees.h"
 #include "engine/masks/frame_growth.h"
 #include "engine/text/utf8.h"
 
@@ -33,9 +32,6 @@ constexpr size_t kMany = 4096;
 /// Most nodes of the trie of tokens that leave a counted text, which are walked; or that one of many stacks walks
 /// first, and how many are many.
 constexpr size_t kMaxLeaving = 16'384, kManyStacks = 4;
-
-/// Most stack tops that may read the next byte where text is judged as a whole.
-constexpr size_t kMostReaders = 64;
 
 /// Most bytes that a character may still need.
 constexpr uint64_t kRestOfCharacter = 3;
@@ -81,6 +77,7 @@ BudgetedMasks::BudgetedMasks(const CompiledGrammar& grammar)
       completions_(grammar, walk_.store(), walk_.registers()),
       stepper_(grammar, walk_.store(), walk_.registers()),
       counted_(grammar, stepper_),
+      usual_(grammar, walk_),
       bounds_(grammar),
       start_(walk_.store().make(StackTop{grammar.start(), 0, nullptr})),
       one_for_each_byte_(grammar.bytes_bound_tokens()) {
@@ -357,18 +354,19 @@ void BudgetedMasks::walk_unfinished(const Configuration& from) {
 /// that end within a character reach it after a few more bytes. False if they do not. Where its completion does not
 /// fit, tokens over which a parent goes on may lead to a shorter one.
 bool BudgetedMasks::walk_usual_text(const Configuration& from) {
-  if (!one_for_each_byte_ || !find_usual_text(from)) return false;
+  const UsualText* text = one_for_each_byte_ ? usual_.from(from) : nullptr;
+  if (!text) return false;
   allow_work();  // the text may have been found before
   const Vocabulary& vocabulary = grammar_.vocabulary();
-  const TokenClassPtr within = vocabulary.token_class(usual_.characters);
-  const uint64_t need = measured_tokens(*usual_.after), most = need + kRestOfCharacter;
-  if (need > budget_ && usual_.over) {
+  const TokenClassPtr within = vocabulary.token_class(text->characters);
+  const uint64_t need = measured_tokens(*text->after), most = need + kRestOfCharacter;
+  if (need > budget_ && text->over) {
     same_below(need);
     return false;
   }
   if (need <= budget_) {
     within->add(WildcardRegion::kUnbounded, tokens_);
-    std::vector<TokenId> unlike = usual_.unlike;
+    std::vector<TokenId> unlike = text->unlike;
     vocabulary.add_duplicates(unlike);
     tokens_.remove(unlike);
     same_from(need);
@@ -382,8 +380,8 @@ bool BudgetedMasks::walk_usual_text(const Configuration& from) {
     same_from(most);
   }
   most_ = std::max(most_, most);
-  walk(select(usual_.unlike), from);
-  walk(*within->leaving(usual_.leaving, vocabulary), from);
+  walk(select(text->unlike), from);
+  walk(*within->leaving(text->leaving, vocabulary), from);
   return true;
 }
 
@@ -425,97 +423,6 @@ bool BudgetedMasks::walk_counted_text(const Configuration& from) {
   return true;
 }
 
-/// Sets `usual_`; false if there is no such text.
-bool BudgetedMasks::find_usual_text(const Configuration& from) {
-  if (usual_.from == &from) return true;
-  auto found = usual_text(from);
-  if (!found) return false;
-  usual_ = *std::move(found);
-  usual_.from = &from;
-  return true;
-}
-
-/// Returns the stack tops that read the next byte; none if they are many. Where a frame may be over, and reads no text
-/// itself, its parents may.
-std::vector<StackTop> BudgetedMasks::readers(const Configuration& from) {
-  std::vector<StackTop> tops(from.tops().begin(), from.tops().end());
-  for (size_t i = 0; i < tops.size() && tops.size() <= kMostReaders; ++i) {
-    const Row& row = grammar_.row(tops[i].state);
-    if (!row.accepting || row.usual != kDone || !tops[i].parent) continue;
-    for (const StackTop& waiting : tops[i].parent->tops()) {
-      if (std::ranges::find(tops, waiting) == tops.end()) tops.push_back(waiting);
-    }
-  }
-  return with_callees(grammar_, walk_.store(), tops);
-}
-
-/// Finds the configuration after an arbitrary text of a region, if all stack tops that go on over such texts go on
-/// alike; others go on over few texts, such as names.
-std::optional<BudgetedMasks::UsualText> BudgetedMasks::usual_text(const Configuration& from) {
-  std::vector<StackTop> after;
-  std::vector<std::string> exceptions;
-  UsualText text;
-  const std::vector<StackTop> tops = readers(from);
-  for (const StackTop& top : tops) {
-    const StackTop usual{grammar_.row(top.state).usual, top.reg, top.parent};
-    const WildcardRegion own = grammar_.wildcard_region(top.state, top.reg);
-    text.leaving.add(tops.size() == 1 ? own.leaving : ByteSet::all());
-    if (usual.state == kDone) continue;
-    if (usual.state != top.state && !grammar_.shares_registers(top.state, usual.state)) return std::nullopt;
-    const WildcardRegion region = grammar_.wildcard_region(usual.state, usual.reg);
-    if (region.max_length != WildcardRegion::kUnbounded) return std::nullopt;
-    if (!after.empty() && region.characters != text.characters) return std::nullopt;
-    text.characters = region.characters;
-    text.over |= top.parent && region.leaving == ByteSet::all();
-    const auto skipped = any_text(usual, exceptions);
-    if (!skipped) return std::nullopt;
-    after.push_back(*skipped);
-  }
-  if (after.empty() || !list_unlike(tops, text.unlike)) return std::nullopt;
-  add_beginnings(exceptions, text.unlike);
-  text.after = walk_.store().make(after);
-  return text;
-}
-
-/// Lists the tokens over which stack tops go on unlike one in the state that most bytes lead to, as a key that may
-/// become a known name does. False if that takes long.
-bool BudgetedMasks::list_unlike(const std::vector<StackTop>& tops, std::vector<TokenId>& unlike) {
-  const Trie& trie = grammar_.vocabulary().trie();
-  thread_local WalkScratch scratch;
-  TrieWalk walk(grammar_, scratch);
-  bool few = true;
-  for (const StackTop& top : tops) {
-    const StateId usual = grammar_.row(top.state).usual;
-    if (usual == top.state) continue;
-    walk.tokens.clear(), walk.differing.clear(), walk.boundary_nodes.clear();
-    if (usual == kDone) {
-      walk.run_alone(trie, top, top.parent_depth());
-    } else {
-      few &= walk.run_beside(trie, top.state, usual, top.reg, top.parent_depth(), trie.nodes() / 8);
-    }
-    unlike.insert(unlike.end(), walk.tokens.begin(), walk.tokens.end());
-    unlike.insert(unlike.end(), walk.differing.begin(), walk.differing.end());
-    for (const uint32_t node : walk.boundary_nodes) {
-      for (uint32_t below = node + 1; below < node + trie.size[node]; ++below) trie.append_tokens(below, unlike);
-    }
-  }
-  walk_.visited += walk.visited;
-  return few;
-}
-
-/// Appends the tokens that are prefixes of some texts.
-void BudgetedMasks::add_beginnings(const std::vector<std::string>& texts, std::vector<TokenId>& out) const {
-  const Trie& trie = grammar_.vocabulary().trie();
-  for (const std::string& text : texts) {
-    uint32_t node = 0;
-    for (const char byte : text) {
-      node = trie.child(node, static_cast<uint8_t>(byte));
-      if (!node) break;
-      trie.append_tokens(node, out);
-    }
-  }
-}
-
 /// Returns a configuration in which keys are replaced by one that stands for any new key, so that its results serve all
 /// texts; `from` itself if the key matters. Tokens that hold several members may still tell the texts apart.
 const Configuration& BudgetedMasks::representative(const Configuration& unlike) {
@@ -523,7 +430,7 @@ const Configuration& BudgetedMasks::representative(const Configuration& unlike) 
   std::vector<StackTop> any;
   std::vector<std::string> exceptions;
   for (const StackTop& top : from.tops()) {
-    const auto after = any_text(top, exceptions);
+    const auto after = usual_.any_text(top, exceptions);
     if (!after || !exceptions.empty()) return from;
     any.push_back(*after);
   }
@@ -563,15 +470,6 @@ void BudgetedMasks::add_call(const Configuration& inside, const Configuration* f
     if (node == &inside) out.insert(out.end(), tops.begin(), tops.end());
     parents[node] = walk_.store().make(tops);
   }
-}
-
-/// Moves a stack top over an arbitrary text of its region, apart from exceptions; none if the text matters.
-std::optional<StackTop> BudgetedMasks::any_text(const StackTop& top, std::vector<std::string>& exceptions) {
-  Registers& registers = walk_.registers();
-  registers.depth = top.parent_depth();
-  StackTop after = top;
-  if (!grammar_.skip_wildcard(top.state, after.reg, registers, exceptions)) return std::nullopt;
-  return after;
 }
 
 /// Walks a trie. If there are many stacks, most tokens are allowed by the completion of one of them, which is walked

@@ -15,6 +15,7 @@
 #include "engine/completion/completion_bounds.h"
 #include "engine/completion/completions.h"
 #include "engine/completion/counted_text.h"
+#include "engine/completion/usual_text.h"
 #include "engine/masks/compiled_grammar.h"
 #include "engine/masks/trie_walk.h"
 #include "engine/tokens/mask.h"
@@ -88,16 +89,6 @@ class BudgetedMasks final : public SharedStage {
     const Configuration* after;
     uint64_t bytes;  ///< of the completion
   };
-  /// Text of a wildcard region that leads to one configuration, whatever it is, if it has none of the tokens in
-  /// `unlike`.
-  struct UsualText {
-    const Configuration* from = nullptr;  ///< before the text
-    const Configuration* after = nullptr;
-    CharacterClass characters;
-    ByteSet leaving;
-    bool over = false;  ///< true if a frame may be over on the way, and its parent go on over the rest of the text
-    std::vector<TokenId> unlike;
-  };
   void start_work(bool only_endings) {
     walk_.registers().only_endings = only_endings;
     walk_.store().start_work();
@@ -127,17 +118,11 @@ class BudgetedMasks final : public SharedStage {
   void walk_unfinished(const Configuration& from);
   bool walk_usual_text(const Configuration& from);
   bool walk_counted_text(const Configuration& from);
-  bool find_usual_text(const Configuration& from);
-  std::optional<UsualText> usual_text(const Configuration& from);
-  std::vector<StackTop> readers(const Configuration& from);
-  bool list_unlike(const std::vector<StackTop>& tops, std::vector<TokenId>& unlike);
-  void add_beginnings(const std::vector<std::string>& texts, std::vector<TokenId>& out) const;
   const Configuration& with_calls(const Configuration& from);
   void add_call(const Configuration& inside, const Configuration* parent, std::vector<StackTop>& out);
   const Configuration& representative(const Configuration& from);
   bool decided() { return walk_.undecided.empty() && !walk_.registers().indescribable; }
   MaskPtr leaving_at_once(const Configuration& from, uint64_t budget, const Made& others);
-  std::optional<StackTop> any_text(const StackTop& top, std::vector<std::string>& exceptions);
 
   const CompiledGrammar& grammar_;
   WalkScratch scratch_;
@@ -145,6 +130,7 @@ class BudgetedMasks final : public SharedStage {
   Completions completions_;
   Stepper stepper_;
   CountedTextFinder counted_;
+  UsualTextFinder usual_;
   CompletionBounds bounds_;
   std::vector<StackTop> tops_;
   const Configuration* start_;
@@ -153,7 +139,6 @@ class BudgetedMasks final : public SharedStage {
   std::unordered_map<const Configuration*, uint64_t> reach_;  // most tokens needed after any allowed token
   LruCache<MadePtr> made_{kMaskBytes};  // by configuration: the last one; and by configuration and budget
   std::vector<Pending> pending_;
-  UsualText usual_;                            // the last that was found: all of a key has one configuration
   std::optional<StackTop> last_;               // the last stack top that was alone ...
   const Configuration* last_after_ = nullptr;  // ... its configuration
   Need last_need_{};                           // ... and bounds on its need

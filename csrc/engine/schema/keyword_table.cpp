@@ -17,6 +17,7 @@ using enum Group;
 
 // To add a keyword: a row here, then what it requires (keywords.cpp), its negation (negate.cpp), and its meaning for
 // `unevaluated...` (evaluation.cpp). If no rule in engine/json/ can enforce it yet: that rule, which compile.cpp makes.
+// If it can exclude all values: `kSuspects` in compile.cpp, for the error.
 //
 // `additionalItems` (with `items` as a list) and `dependencies` are accepted in the editions that dropped them, because
 // their meaning is clear. `$defs` holds schemas in every edition.
