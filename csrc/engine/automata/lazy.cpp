@@ -1,7 +1,6 @@
 #include "engine/automata/lazy.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "engine/base/deadline.h"
 #include "engine/base/errors.h"

@@ -58,12 +58,6 @@ class Closure {
 
 }  // namespace
 
-size_t Body::edge_count() const {
-  size_t count = 0;
-  for (const State& state : states) count += state.edges.size();
-  return count;
-}
-
 std::vector<bool> Net::reaching(Node end) const {
   std::vector<std::vector<Node>> before(nodes_.size());
   for (Node node = 0; node < nodes_.size(); ++node) {

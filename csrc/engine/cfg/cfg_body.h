@@ -23,8 +23,6 @@ struct Body {
     bool accepting = false;
   };
   std::vector<State> states;
-
-  size_t edge_count() const;
 };
 
 /// A nondeterministic automaton over symbols under construction.

@@ -1,5 +1,4 @@
 // Inlining of rules.
-#include <optional>
 
 #include "engine/cfg/cfg_normal.h"
 

@@ -1,7 +1,5 @@
 #include "engine/cfg/cfg_writer.h"
 
-#include <utility>
-
 namespace constrain::cfg {
 
 namespace {

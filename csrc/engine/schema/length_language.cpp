@@ -1,6 +1,5 @@
 #include "engine/schema/length_language.h"
 
-#include <algorithm>
 #include <array>
 
 #include "engine/automata/lazy.h"

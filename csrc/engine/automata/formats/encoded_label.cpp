@@ -1,7 +1,5 @@
 #include "engine/automata/formats/encoded_label.h"
 
-#include <algorithm>
-
 #include "engine/automata/formats/punycode.h"
 
 namespace constrain {

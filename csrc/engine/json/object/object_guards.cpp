@@ -1,6 +1,5 @@
 #include "engine/json/object/object_guards.h"
 
-#include <algorithm>
 #include <array>
 
 namespace constrain::json {
