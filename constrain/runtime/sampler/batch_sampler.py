@@ -168,7 +168,7 @@ class BatchSampler:
         """Queue the sampling of a token for each row of a pass, into ``ModelRunner.sampled``."""
         variant, allowed = self._variant(rows)
         count = len(rows)
-        if allowed is not None and all(len(each) == 1 for each in allowed):
+        if allowed is not None and self._is_decided(allowed):
             self._side.join()
             tokens = [token for (token,) in allowed]
             self._runner.uploads.send(self._runner.sampled[:count], tokens)
@@ -192,6 +192,10 @@ class BatchSampler:
             own = logprobs.gather(1, tokens)[:, 0]
         kept = raw if any(row.raw for row in rows) else None
         return reported._replace(raw=kept, logprobs=own, likely_ids=ids, likely_logprobs=likely)
+
+    def _is_decided(self, allowed: Sequence[Sequence[int]]) -> bool:
+        """Return whether every row has a single allowed token."""
+        return all(len(each) == 1 for each in allowed)
 
     def _variant(self, rows: Sequence[SamplingRow]) -> tuple[_Variant, list[Sequence[int]] | None]:
         """Return the settings that the rows need, and the allowed tokens of each row if all have few."""
