@@ -33,6 +33,9 @@ GRAMMARS: dict[str, Callable[[Vocabulary], CompiledGrammar]] = {
     "spaces": lambda v: compile_json_schema(RECORD, v, property_order="schema", whitespace="single"),
     "choices": lambda v: compile_choices(["the name of the rose", "the name of the rosebud", "the names of it"], v),
     "pattern": lambda v: compile_regex(r"https://example\.org/(items|item)/[0-9]{3}  (red|green)\n\n  ok", v),
+    "characters": lambda v: compile_choices(
+        ["the naïve é", "the naïve è", "the naïve \U0001f642", "the  ñ", "the  ò"], v
+    ),
     "digits": lambda v: compile_regex(r"12345(67)?(0000)? \) ", v),
 }
 
@@ -124,6 +127,19 @@ def test_forced_bytes_end_at_a_choice(vocabularies: dict[str, Vocabulary]) -> No
     assert matcher.accept_bytes(b'ure":"na')
     assert matcher.forced_bytes() == 'ïve","ids":['.encode()
     assert compile_regex("a{1000}b*", vocabularies["trained"]).matcher().forced_bytes() == b"a" * 256
+
+
+def test_no_token_is_forced_within_a_character(vocabularies: dict[str, Vocabulary]) -> None:
+    vocabulary = vocabularies["built-in"]
+    matcher = compile_choices(["the é", "the è", "\U0001d7d8", "\U0001d7d9"], vocabulary).matcher()
+    assert matcher.accept_bytes(b"the ")
+    assert matcher.forced_bytes() == b"\xc3"
+    assert matcher.forced_tokens() == []
+    matcher.reset()
+    for byte in "\U0001d7d8".encode()[:3]:
+        matcher.forced_tokens()
+        assert matcher.accept_bytes(bytes([byte]))
+    assert matcher.forced_tokens() == []
 
 
 _CONCURRENT = """

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/text/special_token.h"
+#include "engine/text/utf8.h"
 
 namespace constrain {
 
@@ -32,7 +33,9 @@ ForcedText::ForcedText(const CompiledGrammar& grammar, ConfigurationStore& store
     if (!at) break;
     bytes_ += static_cast<char>(byte);
     within_special ^= bytes_.back() == kSpecialMark;
-    if (!within_special) end_ = at, whole = bytes_.size();
+    if (within_special) continue;
+    whole = bytes_.size();
+    if (byte < 0x80 || !within_character(*at)) end_ = at, whole_ = whole;
   }
   bytes_.resize(whole);
   if (!end_->accepting) return;
@@ -62,11 +65,11 @@ std::vector<TokenId> ForcedText::tokens(std::vector<TokenId> before) {
 
 /// Tokens of the bytes from `begin` on, which contain no special token.
 std::vector<TokenId> ForcedText::last_tokens(const std::vector<TokenId>& before, size_t begin) {
-  if (bytes_.size() == begin) return {};
-  std::optional<std::vector<TokenId>> common = encode(before, begin, bytes_.size());
+  if (whole_ <= begin) return {};
+  std::optional<std::vector<TokenId>> common = encode(before, begin, whole_);
   const size_t longest = grammar_.vocabulary().longest_token();
-  const size_t first = bytes_.size() < begin + longest ? begin : bytes_.size() - longest + 1;
-  for (size_t offset = bytes_.size(); common && !common->empty() && offset-- > first;) {
+  const size_t first = whole_ < begin + longest ? begin : whole_ - longest + 1;
+  for (size_t offset = whole_; common && !common->empty() && offset-- > first;) {
     if (!may_be_cut(offset)) continue;
     const auto other = encode(before, begin, offset);
     if (!other) return {};
@@ -86,14 +89,23 @@ const Configuration* ForcedText::only_way_on(const Configuration& at, uint8_t& b
   return found;
 }
 
+/// True if only the rest of a character may come next.
+bool ForcedText::within_character(const Configuration& at) {
+  for (int any = 0x80; any < 0xC0; ++any) {
+    if (stepper_.advance(at, static_cast<uint8_t>(any))) return true;
+  }
+  return false;
+}
+
 /// True if some token may start at `offset` and reach beyond the end. Any may start among trailing blanks, because
 /// tokenizers join the last blank to the next word before they look up tokens.
 bool ForcedText::may_be_cut(size_t offset) {
-  if (!ends_ && bytes_.find_first_not_of(" \t\r\n", offset) == std::string::npos) return true;
+  const std::string_view rest = std::string_view(bytes_).substr(offset, whole_ - offset);
+  if (!ends_ && rest.find_first_not_of(" \t\r\n") == rest.npos) return true;
   const Trie& trie = grammar_.vocabulary().trie();
   uint32_t node = 0;
-  for (size_t i = offset; i < bytes_.size(); ++i) {
-    node = trie.child(node, static_cast<uint8_t>(bytes_[i]));
+  for (const char byte : rest) {
+    node = trie.child(node, static_cast<uint8_t>(byte));
     if (!node) return false;
   }
   return some_token_below(node);
@@ -114,14 +126,16 @@ bool ForcedText::some_token_below(uint32_t node) {
   return false;
 }
 
-/// Tokenizes the bytes from `begin` up to the character at `end`; nothing if the tokens of `before` change.
+/// Tokenizes the bytes from `begin` up to the character at `end`; nothing if the tokens of `before` change, or the text
+/// begins within a character.
 std::optional<std::vector<TokenId>> ForcedText::encode(const std::vector<TokenId>& before, size_t begin,
                                                        size_t end) const {
   const Vocabulary& vocabulary = grammar_.vocabulary();
-  while (end > begin && end < bytes_.size() && continues_character(bytes_[end])) --end;
+  while (end > begin && end < whole_ && continues_character(bytes_[end])) --end;
   std::string text;
   for (const TokenId token : before) text += vocabulary.bytes(token);
   text.append(bytes_, begin, end - begin);
+  if (!is_utf8(text)) return std::nullopt;
   std::vector<TokenId> tokens = vocabulary.encode(text);
   if (tokens.size() < before.size() || !std::equal(before.begin(), before.end(), tokens.begin())) return std::nullopt;
   tokens.erase(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(before.size()));

@@ -14,7 +14,8 @@ namespace constrain {
 ///
 /// A token may reach over the end of the forced bytes, if the grammar allows the rest of it. Whatever follows, the
 /// tokenizer makes its first cut of that kind at the start of such a token, or at the end of the forced bytes. So the
-/// common prefix of the tokenizations up to all these places is certain.
+/// common prefix of the tokenizations up to all these places is certain. Where the bytes end within a character, the
+/// text ends before it.
 class ForcedText {
  public:
   /// `store` and `registers` intern, and outlive this.
@@ -33,6 +34,7 @@ class ForcedText {
 
  private:
   const Configuration* only_way_on(const Configuration& at, uint8_t& byte);
+  bool within_character(const Configuration& at);
   std::vector<TokenId> last_tokens(const std::vector<TokenId>& before, size_t begin);
   bool may_be_cut(size_t offset);
   bool some_token_below(uint32_t node);
@@ -41,7 +43,8 @@ class ForcedText {
   const CompiledGrammar& grammar_;
   Stepper stepper_;
   std::string bytes_;
-  const Configuration* end_;  // configuration after the bytes
+  size_t whole_ = 0;          // length of the bytes up to the last whole character: no tokenizer takes a part of one
+  const Configuration* end_;  // configuration after them
   bool ends_ = false;
 };
 
