@@ -150,6 +150,22 @@ def test_a_mask_holds_just_the_tokens_that_are_accepted(
             check_mask(grammar, text)
 
 
+@pytest.mark.parametrize(
+    ("token", "before", "text"),
+    [
+        (b'"""', b'{"": 0, "', b'{"": 0, "a'),
+        (b'"a"', b'{"b": 0, "a', b'{"b": 0, "b'),
+        (b'"a"', b'{"a": 0, "a', b'{"a": 0, "b'),
+    ],
+)
+def test_which_key_is_under_way_matters_where_a_token_holds_it_whole(token: bytes, before: bytes, text: bytes) -> None:
+    """The end of the key is refused in one of the two texts, as that of a key that was used."""
+    vocabulary = Vocabulary.from_tokens([*(bytes([byte]) for byte in range(256)), token, b""], [257])
+    grammar = compile_json_schema({"type": "object", "propertyNames": {"pattern": "^[ab]*$"}}, vocabulary)
+    for written in (before, text):
+        check_mask(grammar, written)
+
+
 def random_pattern(rng: random.Random, depth: int) -> str:
     kind = rng.random()
     if depth == 0 or kind < 0.35:

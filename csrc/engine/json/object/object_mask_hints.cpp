@@ -124,7 +124,7 @@ bool ObjectMaskHints::same_register(Reg one, Reg other) const {
          KeyText::equal(ObjectState::key_text(one), ObjectState::key_text(other));
 }
 
-bool ObjectMaskHints::outline(Local, Reg reg, std::vector<uint64_t>& out) const {
+bool ObjectMaskHints::outline(Local state, Reg reg, std::vector<uint64_t>& out) const {
   if (shape_.spec.duties) return false;
   const bool begun = reg && Registers::words(reg)[0] == ObjectState::kBegun;
   const auto made = begun ? state_.resolve_begun(Registers::words(reg)) : std::vector<uint64_t>();
@@ -135,6 +135,7 @@ bool ObjectMaskHints::outline(Local, Reg reg, std::vector<uint64_t>& out) const 
   out.push_back(words[ObjectState::kOutlined]);
   const auto names = state_.open_names(words);
   for (const uint32_t word : shape_.outlined_words) out.push_back(shape_.outlined_names[word] & names[word]);
+  append_key(state, words[ObjectState::kUsed], reg, out);
   return true;
 }
 
@@ -151,13 +152,16 @@ bool ObjectMaskHints::describe(Local state, Reg reg, uint64_t horizon, std::vect
   const bool many = shape_.keys->state(shape_.keys->start()).other_words >= KeyAutomaton::kManyWords;
   out.push_back(many ? std::min(ObjectShape::kMaxOtherKeys - members.others, horizon + 1) : members.others);
   out.push_back(UsedKeys::hash(members.used));
-  // A key under way matters only if it may turn out to repeat a used one.
-  const bool spelling = ObjectPosition::of(state).phase == ObjectPosition::key;
+  append_key(state, members.used, reg, out);
+  return true;
+}
+
+/// Describes a key under way, which matters only if it may turn out to repeat a used one.
+void ObjectMaskHints::append_key(Local state, Reg used, Reg reg, std::vector<uint64_t>& out) {
   const Reg key = ObjectState::key_text(reg);
-  if (!spelling || ObjectState::used_with_prefix(members.used, key) == 0) return true;
+  if (ObjectPosition::of(state).phase != ObjectPosition::key || !ObjectState::used_with_prefix(used, key)) return;
   out.push_back(KeyText::length(key));
   out.push_back(KeyText::hash(key));
-  return true;
 }
 
 }  // namespace constrain::json

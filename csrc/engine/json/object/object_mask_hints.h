@@ -31,6 +31,7 @@ class ObjectMaskHints final : public MaskHints {
   WildcardFinder& texts(uint32_t key_class) const {
     return shape_.spec.others[shape_.possible_others[key_class]].keys->texts();
   }
+  static void append_key(Local state, Reg used, Reg reg, std::vector<uint64_t>& out);
   void add_wanted(const std::string& text, std::vector<std::string>& exceptions) const;
   void add_exceptions(Reg used, Reg text, const CharacterClass& within, std::vector<std::string>& exceptions) const;
 
