@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from pydantic import BaseModel, field_validator
@@ -178,18 +180,25 @@ def test_rows_of_a_dataset(llm: constrain.LLM, tiny_dir: Path, tmp_path: Path) -
 
     run_extraction(llm, SCHEMA, [*documents(20), Document(" ", "empty.txt")], tmp_path / "local.jsonl")
     local = {line["key"]: line for line in read(tmp_path / "local.jsonl")}
-    texts = [{"text": each.text, "name": each.source} for each in [*documents(20), Document(" ", "empty.txt")]]
+    texts: list[dict[str, Any]] = [
+        {"text": each.text, "name": each.source, "tags": ["a"] * (at % 3), "image": np.full((2, at % 2 + 1), at)}
+        for at, each in enumerate([*documents(20), Document(" ", "empty.txt")])
+    ]
     rows = ray.data.from_items(texts).map_batches(
         Extractor,
         fn_constructor_kwargs={"schema": SCHEMA, "model": tiny_dir, "source_column": "name"},
         compute=ray.data.ActorPoolStrategy(size=1),
+        batch_format="pyarrow",
         batch_size=8,
     )
-    found = rows.take_all()
+    rows.write_parquet(tmp_path / "rows")
+    found = ray.data.read_parquet(tmp_path / "rows").take_all()
     assert {row["key"] for row in found} == set(local)
+    given = {row["name"]: row for row in texts}
     for row in found:
         line = parse(row["line"])
         assert line == local[row["key"]] and row["failed"] == ("error" in line) and row["name"] == line["source"]
+        assert row["tags"] == given[row["name"]]["tags"] and np.array_equal(row["image"], given[row["name"]]["image"])
 
 
 @pytest.mark.cluster
@@ -258,6 +267,32 @@ def test_a_row_that_is_no_text_fails_alone(tiny_dir: Path) -> None:
 def test_a_missing_column_is_named(columns: dict[str, str], tiny_dir: Path) -> None:
     with pytest.raises(ArgumentError, match="the rows have no column 'body', but text, id"):
         Extractor(SCHEMA, model=tiny_dir, **columns)({"text": ["yes"], "id": [1]})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["key", "line", "failed"])
+def test_a_column_that_the_results_would_replace_is_named(name: str, tiny_dir: Path) -> None:
+    with pytest.raises(ArgumentError, match=f"would replace the column '{name}'"):
+        Extractor(SCHEMA, model=tiny_dir)({"text": ["yes"], name: [1]})
+
+
+def test_a_table_keeps_its_types(tiny_dir: Path) -> None:
+    rows = [{"text": "yes", "id": 1, "tags": ["a"]}, {"text": "no", "id": None, "tags": []}, {"text": "yes", "id": 2}]
+    extractor = Extractor(SCHEMA, model=tiny_dir, source_column="id")
+    batch = pa.Table.from_pylist(rows)
+    found = extractor(batch)
+    assert found.drop(["key", "line", "failed"]).equals(batch)
+    assert [json.loads(line)["source"] for line in found["line"].to_pylist()] == ["1", None, "2"]
+    alone = extractor(batch.slice(2))
+    assert alone["key"].to_pylist() == found["key"].to_pylist()[2:]
+    rest = Extractor(SCHEMA, model=tiny_dir, source_column="id", done=found["key"].to_pylist())(batch)
+    assert rest.num_rows == 0 and rest.schema == found.schema
+
+
+def test_values_of_lists_are_kept(tiny_dir: Path) -> None:
+    tags, texts = [["a"], ["b", "c"], []], ["yes", 1, "no\ud800"]
+    rows = Extractor(SCHEMA, model=tiny_dir)({"text": texts, "tags": tags})
+    assert rows["tags"].tolist() == tags and rows["text"].tolist() == texts
+    assert rows["failed"].tolist() == [False, True, True]
 
 
 def test_rows_that_an_earlier_run_has_done_are_left_out(tiny_dir: Path) -> None:
