@@ -39,7 +39,8 @@ def evaluate(records: Path, gold: Path, ignore_case: bool, as_json: bool, page: 
     warn_if_empty(records, lines)
     evaluation = evaluated(lines, read_lines(gold), ignore_case=ignore_case)
     if as_json:
-        click.echo(json.dumps(evaluation.to_json(), indent=2, ensure_ascii=False))
+        text = json.dumps(evaluation.to_json(), indent=2, ensure_ascii=False)
+        click.echo(text.encode("utf-8", "backslashreplace").decode())  # the name of a file need not be text
     else:
         print_tables(evaluation, table_console())
     if page:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
@@ -53,7 +54,8 @@ def _place(line: Line) -> Hashable:
     source, part = line.get("source"), line.get("part", {})
     source = source and re.sub(r"^(\./+)+", "", source)  # the same file, as another command has named it
     # The span of a page or a row follows from its number.
-    return line["key"] if source is None else (source, *sorted(item for item in part.items() if item[0] != "span"))
+    named = {name: value for name, value in part.items() if name != "span"}
+    return line["key"] if source is None else (source, json.dumps(named, sort_keys=True))
 
 
 def _checked(gold: Line) -> Line:

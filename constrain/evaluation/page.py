@@ -31,7 +31,8 @@ def write_page(evaluation: Evaluation, path: str | Path, *, title: str) -> None:
         RunError: the file cannot be written.
     """
     try:
-        Path(path).write_text(_rendered(evaluation, title), encoding="utf-8")
+        # The name of a file need not be text.
+        Path(path).write_text(_rendered(evaluation, title), encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         raise RunError(f"{path} cannot be written: {(error.strerror or str(error)).lower()}") from error
 

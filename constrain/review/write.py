@@ -192,6 +192,7 @@ def _tracked(things: Sequence[T], unit: str, show_progress: bool) -> Iterable[T]
 
 def _write(output: Path, content: str) -> None:
     try:
-        output.write_text(content, encoding="utf-8")
+        # The name of the file of records need not be text.
+        output.write_text(content, encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         raise RunError(f"{output} cannot be written: {(error.strerror or str(error)).lower()}") from error

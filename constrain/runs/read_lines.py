@@ -5,28 +5,34 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn, TypeAlias
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, ValidationError
 
 from constrain.engine.pointers import pointer
 from constrain.errors import RunError
 from constrain.runs.lines import Line
 
+_Span: TypeAlias = Annotated[list[int], Field(min_length=2, max_length=2)]
+
 
 class _Confidence(BaseModel):
-    probability: float
-    alternatives: dict[str, float] | None = None
+    model_config = ConfigDict(strict=True)
+
+    probability: NonNegativeFloat
+    alternatives: dict[str, NonNegativeFloat] | None = None
 
 
 class _Line(BaseModel):
-    """What there may be besides a record or an error."""
+    """What there may be besides a record or an error. Strict, since the lines are used as they are."""
+
+    model_config = ConfigDict(strict=True)
 
     key: str = ""
     source: str | None = None
     part: dict[str, Any] = {}
-    spans: dict[str, tuple[int, int]] = {}
-    occurrences: dict[str, list[tuple[int, int]]] = {}
+    spans: dict[str, _Span] = {}
+    occurrences: dict[str, list[_Span]] = {}
     confidence: dict[str, _Confidence] = {}
     conflicts: dict[str, Any] = {}
     marks: dict[str, str] = {}

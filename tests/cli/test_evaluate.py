@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,16 @@ def test_a_page(files: tuple[str, str], tmp_path: Path) -> None:
     records, gold = files
     assert run(records, "--gold", gold, "--html", str(tmp_path / "page.html")).exit_code == 0
     assert "<title>records.jsonl" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_names_of_files_that_are_no_text(tmp_path: Path) -> None:
+    records, gold, page = (tmp_path / name for name in ("records.jsonl", "gold.jsonl", "page.html"))
+    source = os.fsdecode(b"a\xff.txt")
+    records.write_text(json.dumps({"key": "k", "source": source, "record": {"x": 1}}))
+    gold.write_text(json.dumps({"source": source, "record": {"x": 2}}))
+    result = run(str(records), "--gold", str(gold), "--json", "--html", str(page))
+    assert result.exit_code == 0 and json.loads(result.output)["differences"][0]["source"] == source
+    assert r"a\udcff.txt" in page.read_text()
 
 
 def test_gold_is_not_replaced_by_a_page(files: tuple[str, str]) -> None:

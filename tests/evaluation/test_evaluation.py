@@ -112,6 +112,11 @@ def test_the_last_line_of_a_source_and_part_counts() -> None:
     assert evaluate([old, new, other], gold).total == Score(right=1)
 
 
+def test_parts_may_be_named_by_anything() -> None:
+    line = {"key": "k", "source": "a", "part": {"rows": [1, 2], "span": [0, 3]}, "record": {"x": 1}}
+    assert evaluate([line], [{**line, "part": {"rows": [1, 2]}}]).total.right == 1
+
+
 def test_lines_without_a_source_are_found_by_their_key() -> None:
     lines = [{"key": name, "source": None, "record": {"x": name}} for name in "ab"]
     gold = [{"key": name, "source": None, "record": {"x": name}} for name in "ba"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import os
 import random
 import re
 import sys
@@ -162,3 +163,9 @@ def test_pages_that_cannot_be_rendered_are_text(tmp_path: Path, monkeypatch: pyt
     line = pdf_line(tmp_path / "a.pdf", 1)
     write_review(write_lines(tmp_path / "r.jsonl", [line]), tmp_path / "r.html")
     assert "images" not in blocks(tmp_path / "r.html")["index"]["documents"][0]
+
+
+def test_a_name_of_the_records_that_is_no_text(tmp_path: Path) -> None:
+    records = write_lines(tmp_path / os.fsdecode(b"a\xff.jsonl"), [line_of("b.txt", "b", record={"x": 1})])
+    write_review(records, tmp_path / "page.html")
+    assert blocks(tmp_path / "page.html")["index"]["goldName"] == os.fsdecode(b"a\xff.gold.jsonl")
