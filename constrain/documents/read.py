@@ -85,8 +85,8 @@ def read(path: str | Path, *, encoding: str | None = None) -> Document:
     check_type("path", path, (str, Path), "a str or a Path")
     try:
         content = Path(path).read_bytes()
-    except OSError as error:
-        raise DocumentError(str(path), (error.strerror or str(error)).lower()) from error
+    except (OSError, ValueError) as error:  # ValueError: no file can have such a name
+        raise DocumentError(str(path), (getattr(error, "strerror", None) or str(error)).lower()) from error
     return read_bytes(content, str(path), encoding=encoding)
 
 

@@ -130,8 +130,15 @@ class Calibration:
         return {"curves": curves, **margins}
 
     def save(self, path: str | Path) -> None:
-        """Write the calibration to a file."""
-        Path(path).write_text(json.dumps(self.to_json(), indent=1) + "\n", encoding="utf-8")
+        """Write the calibration to a file.
+
+        Raises:
+            ArgumentError: the file cannot be written.
+        """
+        try:
+            Path(path).write_text(json.dumps(self.to_json(), indent=1) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise ArgumentError(f"the calibration cannot be written: {error}") from error
 
     def probability(self, kind: str, probability: float) -> float:
         """Return the calibrated probability of a value."""

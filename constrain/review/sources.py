@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -59,7 +60,7 @@ class Sources:
 
     def has(self, path: Path) -> bool:
         """Return whether a file is one of the sources."""
-        return path.resolve() in {Path(each).resolve() for each in self._paths}
+        return path.exists() and any(_exists(each) and path.samefile(each) for each in self._paths)
 
     def find(self, line: Line) -> Found:
         """Find the text of a line."""
@@ -101,11 +102,15 @@ def _read(path: str, encoding: str | None) -> Document | DocumentError:
         return error
 
 
+def _exists(path: str) -> bool:
+    return os.path.exists(path)  # noqa: PTH110  # Path.exists raises where the name is too long
+
+
 def _table_row(line: Line) -> tuple[str, str]:
     """Return the path of a line's table and the name of its row, or empty strings."""
     source = line.get("source") or ""
     table, _, name = source.rpartition("#")
-    return (table, name) if is_table(table) and not Path(source).exists() else ("", "")
+    return (table, name) if is_table(table) and not _exists(source) else ("", "")
 
 
 def _rows_by_name(table: str, wanted: set[str], encoding: str | None) -> dict[str, list[Row]]:

@@ -16,6 +16,12 @@ from constrain.runs.lines import Line
 _Span: TypeAlias = Annotated[list[int], Field(min_length=2, max_length=2)]
 
 
+class _Part(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    span: _Span | None = None
+
+
 class _Confidence(BaseModel):
     model_config = ConfigDict(strict=True)
 
@@ -30,7 +36,7 @@ class _Line(BaseModel):
 
     key: str = ""
     source: str | None = None
-    part: dict[str, Any] = {}
+    part: _Part = _Part()
     spans: dict[str, _Span] = {}
     occurrences: dict[str, list[_Span]] = {}
     confidence: dict[str, _Confidence] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 
@@ -75,6 +76,16 @@ def test_values_that_are_hardly_more_probable_than_null(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert result.output.endswith("values that are less than 1.5 times as probable as null become null\n")
     assert Calibration.load(path).null_margin == 1.5
+
+
+def test_a_disk_that_is_full_is_told(files: tuple[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    records, gold = files
+    result = run(records, "--gold", gold, "-o", str(tmp_path / "calibration.json"))
+    assert result.exit_code == 1 and "the calibration cannot be written" in result.output
 
 
 @pytest.mark.parametrize("number", [0, 1])

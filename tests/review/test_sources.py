@@ -50,6 +50,13 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     assert found.document is None and "none.txt: no such file" in found.note
 
 
+@pytest.mark.parametrize("source", ["a\0b", "x" * 5000, "x" * 5000 + ".csv#1", "\ud800", "https://example.com/#1"])
+def test_names_that_no_file_can_have(source: str, tmp_path: Path) -> None:
+    line = line_of("", "Ada", record={}) | {"source": source}
+    assert find(line).document is None
+    assert not Sources([line]).has(tmp_path)
+
+
 def test_parts_are_parts_again(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("Ada.\n\nGrace.\nAlan.\n")

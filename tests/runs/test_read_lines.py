@@ -56,6 +56,7 @@ def test_other_files_are_refused_with_the_line(tmp_path: Path, bad: str) -> None
         ({"spans": {"/a": ["3", "4"]}}, "/spans/~1a/0"),
         ({"confidence": {"/a": {"probability": "0.5"}}}, "/confidence/~1a/probability"),
         ({"confidence": {"/a": {"probability": -0.5}}}, "/confidence/~1a/probability"),
+        ({"part": {"span": [3]}}, "/part/span"),
         ({"confidence": {"/a": 0.5}}, "/confidence/~1a"),
         ({"confidence": None}, "/confidence"),
     ],
