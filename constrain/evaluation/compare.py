@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from constrain.engine.pointers import pointer
-from constrain.evaluation.assignment import best_assignment
+from constrain.evaluation.assignment import Matrix, best_assignment
 from constrain.evaluation.values import normal
 
 #: The names and indices that lead to a value.
@@ -134,15 +134,25 @@ def _pairs_of_items(found: list[Any], gold: list[Any], found_path: Path, gold_pa
 
 def _counterparts(found: list[Any], gold: list[Any]) -> dict[int, int]:
     """Return which items belong together: those with most values in common, and of those with none in order."""
-    weights = np.array([[_agreement(one, other) for other in gold] for one in found], dtype=np.float64)
-    assigned = dict(best_assignment(weights))
+    assigned = dict(best_assignment(_agreements(found, gold)))
     free = sorted(set(range(len(gold))) - set(assigned.values()))
     return assigned | dict(zip(sorted(set(range(len(found))) - set(assigned)), free, strict=False))
 
 
-def _agreement(one: Any, other: Any) -> int:
-    """Count the values that two nodes have in common, other than null."""
-    return sum(pair.outcome is Outcome.RIGHT for pair in _pairs(one, other, (), ()))
+def _agreements(found: list[Any], gold: list[Any]) -> Matrix:
+    return np.array([[_agreement(one, other) for other in gold] for one in found], dtype=np.float64)
+
+
+def _agreement(one: Any, other: Any) -> float:
+    """Count the values that two nodes have in common, other than null: the right ones among their pairs."""
+    if isinstance(one, _Leaf) and isinstance(other, _Leaf):
+        return float(one.value is not None and one.normal == other.normal)
+    if isinstance(one, dict) and isinstance(other, dict):
+        return sum(_agreement(member, other[name]) for name, member in one.items() if name in other)
+    if isinstance(one, list) and isinstance(other, list):
+        weights = _agreements(one, other)
+        return float(sum(weights[pair] for pair in best_assignment(weights)))
+    return 0.0
 
 
 def _outcome(found: _Leaf, gold: _Leaf) -> Outcome:
