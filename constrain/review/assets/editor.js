@@ -1,7 +1,7 @@
 // The form in which a person gives another value.
 
 import { element } from "./dom.js";
-import { parseJson, parseNumber, toJson } from "./json.js";
+import { parseNumber, parseTyped, toJson } from "./json.js";
 
 const KINDS = ["text", "number", "true", "false", "null", "JSON"];
 
@@ -84,7 +84,7 @@ export class Editor {
 
 function parsed(kind, text) {
   if (kind === "text") return text;
-  if (kind !== "number") return parseJson(kind === "JSON" ? text : kind);
+  if (kind !== "number") return parseTyped(kind === "JSON" ? text : kind);
   const number = parseNumber(text);
   if (number === undefined) throw new Error("This is no number: write it as 1234.5");
   return number;

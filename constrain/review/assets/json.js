@@ -1,10 +1,17 @@
 // JSON as it is: integers of any size, and JSON pointers.
 
-const INTEGER = /^-?\d{16,}$/;
+const INTEGER = /^-?[1-9]\d{15,}$/;
+const STRING_OR_NUMBER = /"(?:\\.|[^"\\])*"|-?\d[\d.eE+-]*/g;
 
 /** Parses JSON in which {"$integer": "..."} stands for an integer that a JavaScript number cannot hold. */
 export function parseJson(text) {
   return JSON.parse(text, (_, value) => (INTEGER.test(value?.$integer) ? BigInt(value.$integer) : value));
+}
+
+/** Parses JSON as a person typed it, in which integers of any size are as they are. */
+export function parseTyped(text) {
+  const exact = (token) => (INTEGER.test(token) ? `{"$integer": "${token}"}` : token);
+  return parseJson(text.replaceAll(STRING_OR_NUMBER, exact));
 }
 
 /** Returns the JSON text of a value, with large integers as they are. */
