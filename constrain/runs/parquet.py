@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -56,9 +56,9 @@ def _valid(value: Any) -> Any:
     return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
 
 
-def _common_type(known: pa.DataType | None, values: Iterable[Any]) -> pa.DataType | None:
+def _common_type(known: pa.DataType | None, values: Sequence[Any]) -> pa.DataType | None:
     """Return the type of values known so far and further ones, or ``None`` if they have none in common."""
-    if known is None:
+    if known is None or {bool, float} <= {*map(type, values)}:  # Arrow would take true for 1.0
         return None
     try:
         found = pa.array(values).type

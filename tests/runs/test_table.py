@@ -92,8 +92,17 @@ def test_values_of_csv(tmp_path: Path) -> None:
 def test_values_of_parquet_have_types(tmp_path: Path) -> None:
     path = tmp_path / "out.parquet"
     records = [
-        {"list": [1, 2], "items": [{"a": 1}], "n": 1, "mixed": 1, "big": 1, "empty": [{}], "none": None},
-        {"list": [], "items": [{"b": "x"}], "n": 1.5, "mixed": "one", "big": 2**80, "empty": [], "none": None},
+        {"list": [1, 2], "items": [{"a": 1}], "n": 1, "mixed": 1, "big": 1, "empty": [{}], "none": None, "off": 0.5},
+        {
+            "list": [],
+            "items": [{"b": "x"}],
+            "n": 1.5,
+            "mixed": "one",
+            "big": 2**80,
+            "empty": [],
+            "none": None,
+            "off": True,
+        },
     ]
     table(path, *records)
     first, second = rows(path)
@@ -101,6 +110,7 @@ def test_values_of_parquet_have_types(tmp_path: Path) -> None:
     assert first["/items"] == [{"a": 1, "b": None}] and second["/items"] == [{"a": None, "b": "x"}]
     assert (first["/n"], second["/n"]) == (1.0, 1.5)
     assert (first["/mixed"], second["/mixed"]) == ("1", '"one"')
+    assert (first["/off"], second["/off"]) == ("0.5", "true")
     assert second["/big"] == str(2**80)
     assert first["/empty"] == "[{}]" and first["/none"] is None
 
