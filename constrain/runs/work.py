@@ -43,11 +43,12 @@ def read_works(settings: str, inputs: Iterable[Input], each: PartKind | None = N
         ArgumentError: an input is neither a text nor a document nor a source, or ``each`` is no kind of part.
     """
     for one in inputs:
-        name = one.name if isinstance(one, Source) else Document.of(one).source
         try:
             document = one.read() if isinstance(one, Source) else Document.of(one)
         except Exception as error:  # the libraries of the readers may raise anything
-            yield _failed(settings, name, error)
+            if not isinstance(one, (Source, str)):
+                raise
+            yield _failed(settings, one, error)
             continue
         yield from (each and _divided(settings, document, each)) or [_work(settings, document, {})]
 
@@ -76,5 +77,6 @@ def _without_text(settings: str, document: Document, page: int) -> Work:
     return Work(work_key(settings, document.source, part, document.identity), document.source, error, part)
 
 
-def _failed(settings: str, source: str | None, error: Exception) -> Work:
-    return Work(work_key(settings, source, {}, None), source, error)
+def _failed(settings: str, one: Source | str, error: Exception) -> Work:
+    source, identity = (one.name, None) if isinstance(one, Source) else (None, one)
+    return Work(work_key(settings, source, {}, identity), source, error)

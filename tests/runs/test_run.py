@@ -265,6 +265,12 @@ def test_inputs_that_are_no_documents_are_refused(inputs: Any, each: Any, reason
         extracted(path, inputs, each=each)
 
 
+def test_texts_with_half_a_character_fail_alone(path: Path) -> None:
+    """As texts have that were cut within an emoji."""
+    extracted(path, ["one", "two \ud83d", "three \ud83d", "four"])
+    assert ["error" in line for line in read(path)] == [False, True, True, False]
+
+
 def test_an_output_that_cannot_take_failures_is_an_error(path: Path) -> None:
     class Full(Journal):
         def append(self, line: Any, position: int = 0) -> None:
