@@ -195,6 +195,42 @@ def test_parameters_between_tags(style: str, name: str, size: str, note: str, ki
     assert not compiled(format).accepts(required + kind % '"a"', special_tokens=True)
 
 
+@pytest.mark.parametrize("schema", [True, {}, {"description": "any"}])
+@pytest.mark.parametrize(
+    ("style", "text", "number"),
+    [
+        ("qwen_xml", "<parameter=%s>%s</parameter>", "<parameter=%s>%s</parameter>"),
+        ("minimax_xml", '<parameter name="%s">%s</parameter>', '<parameter name="%s">%s</parameter>'),
+        (
+            "deepseek_xml",
+            '<｜DSML｜parameter name="%s" string="true">%s</｜DSML｜parameter>',
+            '<｜DSML｜parameter name="%s" string="false">%s</｜DSML｜parameter>',
+        ),
+        (
+            "cohere_xml",
+            '<cofl:value name="%s" type="raw">%s</cofl:value>',
+            '<cofl:value name="%s" type="json">%s</cofl:value>',
+        ),
+        (
+            "glm_xml",
+            "<arg_key>%s</arg_key><arg_value>%s</arg_value>",
+            "<arg_key>%s</arg_key>\n<arg_value>%s</arg_value>",
+        ),
+        (
+            "kimi_k3_xml",
+            '<|open|>argument key="%s" type="string"<|sep|>%s<|close|>argument<|sep|>',
+            '<|open|>argument key="%s" type="integer"<|sep|>%s<|close|>argument<|sep|>',
+        ),
+    ],
+)
+def test_without_a_schema_any_parameters_are_written(schema: Any, style: str, text: str, number: str) -> None:
+    check(
+        {"type": "json_schema", "json_schema": schema, "style": style},
+        ["", text % ("a", "x < y\n"), f"{text % ('first name', '')}\n{number % ('b', '12')}\n"],
+        [text % ("", "x"), text % ("a\nb", "x"), text % ('a"b', "x"), text % ("a", "x") + "x"],
+    )
+
+
 def test_values_between_tags_are_texts_or_json() -> None:
     def value(schema: Any) -> dict[str, Any]:
         return {"type": "qwen_xml_parameter", "json_schema": {"properties": {"a": schema}, "required": ["a"]}}
@@ -360,7 +396,7 @@ def test_defaults_that_are_written_out_ask_for_nothing() -> None:
             "backref",
         ),
         ({"type": "json_schema", "json_schema": {"type": "strin"}}, "/format/json_schema", "there is no type 'strin'"),
-        ({"type": "json_schema", "json_schema": True, "style": "qwen_xml"}, "/format/json_schema", "of an object"),
+        ({"type": "json_schema", "json_schema": False, "style": "qwen_xml"}, "/format/json_schema", "of an object"),
         ({"type": "grammar", "grammar": "start: missing"}, "/format/grammar", "missing"),
         ({"type": "grammar", "grammar": "root ::= ["}, "/format/grammar", "GBNF"),
         ({"type": "token", "token": "<nope>"}, "/format/token", "not one of the special tokens"),

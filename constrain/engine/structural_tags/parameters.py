@@ -12,11 +12,12 @@ from typing import Any
 
 from constrain.engine.json_schema import JsonLayout, LaidOutSchema
 from constrain.engine.structural_tags.expressions import SPACE, Barriers, Expressions, any_of
-from constrain.engine.structural_tags.values import Document, ListedTexts, ValueForm, members
+from constrain.engine.structural_tags.values import NOTES, Document, FreeText, ListedTexts, ValueForm, members
 from constrain.errors import StructuralTagError
 
 #: Types of values other than texts.
-_OTHER_TYPES = ("number", "integer", "boolean", "object", "array", "null")
+_SCALAR = ("number", "integer", "boolean", "null")
+_OTHER_TYPES = (*_SCALAR, "object", "array")
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ STYLES: Mapping[str, ParameterStyle] = {
 def parameters(schema: Any, style: ParameterStyle, expressions: Expressions, at: str, layout: JsonLayout) -> str:
     """Return the expression of the parameters of an object, in the order of the schema.
 
-    Only members that the schema declares can be written.
+    Only members that the schema declares can be written; any, if it is ``True`` or empty.
 
     Args:
         schema: JSON Schema of the object.
@@ -75,8 +76,10 @@ def parameters(schema: Any, style: ParameterStyle, expressions: Expressions, at:
         StructuralTagError: the schema is not that of an object, or has a keyword that cannot be enforced here.
     """
     writer, parts = _Writer(style, expressions, layout), []
+    if schema is True or (isinstance(schema, Mapping) and not set(schema) - NOTES):
+        return f"({SPACE} {writer.any_parameter(at)})* {SPACE}"
     for name, forms in members(schema, at).items():
-        part = f"{SPACE} {writer.parameter(name, forms)}"
+        part = f"{SPACE} {writer.parameter(expressions.literal(name), forms)}"
         parts.append(part if name in (schema.get("required") or []) else f"({part})?")
     return " ".join([*parts, SPACE])
 
@@ -87,14 +90,23 @@ class _Writer:
         self._expressions = expressions
         self._layout = layout
 
+    def any_parameter(self, at: str) -> str:
+        """Return the expression of a parameter with any name, and any value that the style has."""
+        end = frozenset({self._style.after_key})
+        name = self._expressions.free_text(Barriers(end, end, frozenset('\n"<>')), at, "+")
+        others = [kind for kind in _OTHER_TYPES if self._style.of_others and (not self._style.nests or kind in _SCALAR)]
+        return self.parameter(name, [FreeText(at), *(Document({"type": kind}, at) for kind in others)])
+
     def parameter(self, name: str, forms: list[ValueForm]) -> str:
+        """Return the expression of a parameter whose name is an expression."""
         style, literal = self._style, self._expressions.literal
         options = ((self._attribute(form), self._value(form)) for form in forms)
         if style.of_texts or not style.before_value:
             values = (f"{attribute} {literal(style.before_value)} {value}" for attribute, value in options)
         else:
             values = (f"{SPACE} {literal(style.before_value)} {value}" for _, value in options)
-        return f"{literal(style.before_key + name + style.after_key)} {any_of(values)} {literal(style.after_value)}"
+        key = f"{literal(style.before_key)} {name} {literal(style.after_key)}"
+        return f"{key} {any_of(values)} {literal(style.after_value)}"
 
     def _value(self, form: ValueForm) -> str:
         if isinstance(form, ListedTexts):
@@ -122,4 +134,4 @@ def _is_scalar(schema: Any) -> bool:
     values = schema.get("enum") if isinstance(schema, Mapping) else None
     if isinstance(values, list):
         return not any(isinstance(value, (list, dict)) for value in values)
-    return isinstance(schema, Mapping) and schema.get("type") in ("number", "integer", "boolean", "null")
+    return isinstance(schema, Mapping) and schema.get("type") in _SCALAR
