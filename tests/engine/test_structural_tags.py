@@ -46,7 +46,8 @@ def test_formats_of_fixed_parts() -> None:
     check(SCHEMA, ['{"city": "Oslo"}'], ["{}"])
     check(WORD, ["abc"], ["", "a1"])
     check({"type": "grammar", "grammar": 'start: "x" /[0-9]/'}, ["x1"], ["x"])
-    check({"type": "grammar", "grammar": 'root ::= "x" [0-9]+'}, ["x12"], ["x"])
+    check({"type": "grammar", "grammar": 'start: "x" /[0-9]/', "syntax": "lark"}, ["x1"], ["x"])
+    check({"type": "grammar", "grammar": 'root ::= "x" [0-9]+', "syntax": "ebnf"}, ["x12"], ["x"])
     check({"type": "sequence", "elements": [WORD, {"type": "const_string", "value": "!"}]}, ["a!"], ["a", "!"])
     check({"type": "or", "elements": [WORD, {"type": "const_string", "value": "!"}]}, ["a", "!"], ["a!"])
 
@@ -398,6 +399,7 @@ def test_defaults_that_are_written_out_ask_for_nothing() -> None:
         ({"type": "json_schema", "json_schema": {"type": "strin"}}, "/format/json_schema", "there is no type 'strin'"),
         ({"type": "json_schema", "json_schema": False, "style": "qwen_xml"}, "/format/json_schema", "of an object"),
         ({"type": "grammar", "grammar": "start: missing"}, "/format/grammar", "missing"),
+        ({"type": "grammar", "grammar": "start: /x/", "syntax": "bnf"}, "/format/syntax", "neither 'ebnf' nor 'lark'"),
         ({"type": "grammar", "grammar": "root ::= ["}, "/format/grammar", "GBNF"),
         ({"type": "token", "token": "<nope>"}, "/format/token", "not one of the special tokens"),
         ({"type": "or", "elements": []}, "/format/elements", "at least one"),

@@ -109,6 +109,8 @@ class TagWriter:
 
     def grammar(self, node: _Node, at: str, barriers: Barriers) -> str:
         text = fields.text(node, "grammar", at)
+        if node.get("syntax") not in (None, "ebnf", "lark"):
+            raise StructuralTagError(f"{node['syntax']!r} is neither 'ebnf' nor 'lark'", f"{at}/syntax")
         try:
             return self.text.refer(as_lark(text), f"{at}/grammar")
         except LarkError as error:
@@ -320,7 +322,7 @@ _FORMATS: dict[str, tuple[str, str, _Write]] = {
     "qwen_xml_parameter": ("", "json_schema", TagWriter.qwen_parameters),
     "any_text": ("excludes max_chars", "", TagWriter.any_text),
     "regex": ("", "pattern", TagWriter.regex),
-    "grammar": ("", "grammar", TagWriter.grammar),
+    "grammar": ("syntax", "grammar", TagWriter.grammar),
     "token": ("", "token", TagWriter.token),
     "any_tokens": ("exclude_tokens", "", TagWriter.any_tokens),
     "sequence": ("", "elements", TagWriter.sequence),
