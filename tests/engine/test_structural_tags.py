@@ -312,7 +312,8 @@ def test_layouts_hold_in_all_notations() -> None:
 
 
 def test_defaults_that_are_written_out_ask_for_nothing() -> None:
-    empty = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": None}
+    others = {"required": None, "additionalProperties": {}}
+    empty = {"type": "object", "properties": {"a": {"type": "integer"}}, **others}
     check({"type": "qwen_xml_parameter", "json_schema": empty}, [""], ["a"])
     check({"type": "any_text", "excludes": [], "max_tokens": None}, ["abc"], [])
     check({**SCHEMA, "excludes": ["<|text|>"]}, ['{"city": "Rome"}'], ["<|text|>"])

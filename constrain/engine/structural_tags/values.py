@@ -132,7 +132,8 @@ def _checked(schema: Any, at: str) -> Mapping[str, Any]:
         raise StructuralTagError("parameters between tags need the schema of an object", at)
     if unknown := sorted(set(schema) - _OF_OBJECTS):
         raise StructuralTagError("cannot be enforced for parameters between tags", f"{at}/{unknown[0]}")
-    if isinstance(schema.get("additionalProperties"), Mapping):
+    others = schema.get("additionalProperties")
+    if isinstance(others, Mapping) and others:  # an empty schema is true
         raise StructuralTagError("only declared parameters can be written between tags", f"{at}/additionalProperties")
     for name in ("properties", *DEFINITIONS):
         if not isinstance(schema.get(name, {}), Mapping):
