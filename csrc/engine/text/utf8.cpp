@@ -41,6 +41,25 @@ std::u32string decode_utf8(std::string_view text) {
   return scalars;
 }
 
+bool is_utf8(std::string_view text) {
+  const auto byte = [&](size_t i) { return i < text.size() ? static_cast<uint8_t>(text[i]) : uint8_t{0}; };
+  for (size_t i = 0; i < text.size();) {
+    const uint8_t lead = byte(i), second = byte(i + 1);
+    const size_t size = lead < 0x80 ? 1 : lead < 0xC2 ? 0 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : lead < 0xF5 ? 4 : 0;
+    if (size == 0) return false;
+    for (size_t k = 1; k < size; ++k) {
+      if ((byte(i + k) & 0xC0) != 0x80) return false;
+    }
+    // The second byte reveals overlong encodings, surrogates, and values beyond the last scalar.
+    if ((lead == 0xE0 && second < 0xA0) || (lead == 0xED && second > 0x9F) || (lead == 0xF0 && second < 0x90) ||
+        (lead == 0xF4 && second > 0x8F)) {
+      return false;
+    }
+    i += size;
+  }
+  return true;
+}
+
 std::span<const Utf8Range> utf8_ranges(Utf8State state) {
   using enum Utf8State;
   static constexpr Utf8Range kBoundary[] = {{0x00, 0x7F, boundary}, {0xC2, 0xDF, one},      {0xE0, 0xE0, after_e0},

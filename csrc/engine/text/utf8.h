@@ -26,6 +26,9 @@ void append_utf8(std::string& text, char32_t scalar);
 /// Decodes UTF-8. Throws std::invalid_argument if the text is not well formed.
 std::u32string decode_utf8(std::string_view text);
 
+/// True if a text is well-formed UTF-8 (Unicode table 3-7).
+bool is_utf8(std::string_view text);
+
 /// Decoder state: the bytes that must follow to complete a character (Unicode table 3-7).
 enum class Utf8State : uint8_t { boundary, one, two, three, after_e0, after_ed, after_f0, after_f4, malformed };
 
