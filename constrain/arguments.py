@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import math
+import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
 from difflib import get_close_matches
+from functools import cache
 from numbers import Integral, Real
 from reprlib import Repr
 from typing import Any, TypeAlias
@@ -13,6 +16,9 @@ from constrain.errors import ArgumentError
 
 #: Creates an exception from a message.
 Refusal: TypeAlias = Callable[[str], Exception]
+
+#: Similarity from which on an unknown name is taken for a misspelt one.
+_SIMILAR = 0.8
 
 _brief = Repr()
 _brief.maxstring = _brief.maxother = 60
@@ -70,6 +76,22 @@ def check_names(given: Iterable[str], known: Collection[str]) -> None:
             similar = get_close_matches(name, known, 1)
             others = f"did you mean {similar[0]!r}?" if similar else f"there are {', '.join(sorted(known))}"
             raise ArgumentError(f"there is no option {name!r}; {others}")
+
+
+@cache
+def names_of(function: Callable[..., Any]) -> frozenset[str]:
+    """Return the names of the parameters of a function."""
+    return frozenset(inspect.signature(function).parameters)
+
+
+def warn_of_misspelt(given: Iterable[str], known: Collection[str], stacklevel: int = 3) -> None:
+    """Warn of ignored options whose names are similar to those of options; programs may give others for exllamav2."""
+    for name in given:
+        similar = [] if name in known else get_close_matches(name, known, 1, _SIMILAR)
+        if similar:
+            warnings.warn(
+                f"there is no {name!r}, which is ignored; did you mean {similar[0]!r}?", stacklevel=stacklevel
+            )
 
 
 def type_with_article(value: Any) -> str:

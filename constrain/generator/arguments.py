@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
 import random
 import threading
-import warnings
-from collections.abc import Callable, Collection, Iterable
-from difflib import get_close_matches
-from functools import cache
+from collections.abc import Collection
 from numbers import Integral
 from typing import Any
 
 from constrain.arguments import check_count, refused
 
 _KEY_BITS = 63
-#: Similarity from which on an unknown name is taken for a misspelt one.
-_SIMILAR = 0.8
 
 
 def check_event(event: threading.Event | None, clear: bool = False) -> None:
@@ -61,19 +55,3 @@ def split_stop_conditions(conditions: Collection[Any] | None) -> tuple[frozenset
         else:
             raise refused("a stop condition", each, "an id, or a text that is not empty")
     return frozenset(tokens), strings
-
-
-@cache
-def names_of(function: Callable[..., Any]) -> frozenset[str]:
-    """Return the names of the parameters of a function."""
-    return frozenset(inspect.signature(function).parameters)
-
-
-def warn_of_misspelt(given: Iterable[str], known: Collection[str], stacklevel: int = 3) -> None:
-    """Warn of ignored options whose names are similar to those of options; programs may give others for exllamav2."""
-    for name in given:
-        similar = [] if name in known else get_close_matches(name, known, 1, _SIMILAR)
-        if similar:
-            warnings.warn(
-                f"there is no {name!r}, which is ignored; did you mean {similar[0]!r}?", stacklevel=stacklevel
-            )

@@ -9,9 +9,9 @@ from itertools import repeat
 from operator import attrgetter
 from typing import Any
 
-from constrain.arguments import check_count, check_number, check_type
+from constrain.arguments import check_count, check_number, check_type, names_of, warn_of_misspelt
 from constrain.errors import ConstrainError, GenerationError
-from constrain.generator.arguments import check_event, names_of, warn_of_misspelt
+from constrain.generator.arguments import check_event
 from constrain.generator.base import check_loaded, check_parts
 from constrain.generator.dynamic_options import Prompt, own_options
 from constrain.generator.job import ExLlamaV2DynamicJob

@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
-from constrain.arguments import check_count, check_type, refused, texts_of
+from constrain.arguments import check_count, check_type, names_of, refused, texts_of, warn_of_misspelt
 from constrain.errors import GenerationError
 from constrain.filters import combine
 from constrain.filters.combined import filters_of
-from constrain.generator.arguments import key_of, names_of, split_stop_conditions, warn_of_misspelt
+from constrain.generator.arguments import key_of, split_stop_conditions
 from constrain.generator.hooks import as_hook
 from constrain.generator.prompt import embeddings_of, ids_of
 from constrain.generator.results import end_keys, piece_keys, token_ids

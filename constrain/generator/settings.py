@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
-from constrain.arguments import check_count, check_number, check_type, refused
+from constrain.arguments import check_count, check_number, check_type, refused, warn_of_misspelt
 from constrain.errors import ArgumentError, GenerationError
 from constrain.filters.masks import RowMask, mask_of
-from constrain.generator.arguments import warn_of_misspelt
 from constrain.generator.special_sets import dry_breakers, xtc_protected
 from constrain.runtime.sampler.params import Mirostat, SamplingParams, TokenBias
 from constrain.tokenizer import ExLlamaV2Tokenizer

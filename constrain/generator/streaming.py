@@ -11,9 +11,9 @@ from weakref import WeakSet
 
 import torch
 
-from constrain.arguments import check_count, refused
+from constrain.arguments import check_count, names_of, refused, warn_of_misspelt
 from constrain.errors import GenerationError
-from constrain.generator.arguments import names_of, split_stop_conditions, warn_of_misspelt
+from constrain.generator.arguments import split_stop_conditions
 from constrain.generator.base import ExLlamaV2BaseGenerator, check_loaded
 from constrain.generator.job import ExLlamaV2DynamicJob
 from constrain.generator.prompt import PromptBatch, ids_of, left_padding, prepend_embeddings

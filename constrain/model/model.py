@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from constrain.arguments import check_count
-from constrain.errors import GenerationError
+from constrain.arguments import check_count, names_of, warn_of_misspelt
+from constrain.errors import ArgumentError, GenerationError
 from constrain.model.config import ExLlamaV2Config
 from constrain.model.embeddings import IndexedEmbeddings, add_to_layer
 from constrain.model.forward_context import (
@@ -70,6 +70,7 @@ class ExLlamaV2(LoadableModel):
         cpu_logits: bool = False,
         indexed_embeddings: Sequence[IndexedEmbeddings] | None = None,
         attention: AttentionMetadata | None = None,
+        **kwargs: Any,
     ) -> Any:
         """Compute the logits of the token after each position.
 
@@ -89,6 +90,7 @@ class ExLlamaV2(LoadableModel):
             indexed_embeddings: embeddings for ids outside the vocabulary.
             attention: attention metadata, for callers that manage the KV cache themselves: there is one pass for all
                 tokens, ``cache``, ``input_mask`` and ``position_offsets`` are ignored, and adapters are not checked.
+            kwargs: ignored, for compatibility; a name that is similar to one of the above causes a warning.
 
         Returns:
             Logits ``[batch, width or 1, vocabulary rounded up to 32]``, where the columns beyond the vocabulary are
@@ -97,11 +99,12 @@ class ExLlamaV2(LoadableModel):
 
         Raises:
             ArgumentError: ``input_ids`` are not ids, ``loras`` not adapters, or ``cache``, ``input_mask`` or
-                ``position_offsets`` are of the wrong type or for other rows.
+                ``position_offsets`` are of the wrong type or for other rows, or ``attn_params`` of exllamav2 are given.
             GenerationError: the model is not loaded, the cache is too short or of another model, its length is not a
                 number, there are too many tokens for one pass and no cache for several, an id is outside the
                 vocabulary, or an adapter is not attached to this model.
         """
+        _check_others(kwargs, names_of(ExLlamaV2.forward))
         check_ids(input_ids)
         if input_ids.numel() == 0:
             return None
@@ -153,17 +156,20 @@ class ExLlamaV2(LoadableModel):
         indexed_embeddings: Sequence[IndexedEmbeddings] | None = None,
         attention: AttentionMetadata | None = None,
         images: PromptImages | None = None,
+        **kwargs: Any,
     ) -> dict[str, Any]:
         """Run one pass of :meth:`forward` over all tokens.
 
         Args:
             images: the images of the prompt that the tokens are a part of; by default those that the tokens have.
             extract_state_indices: positions in ``modules`` whose inputs to return.
+            kwargs: as for :meth:`forward`.
 
         Returns:
             ``"logits"`` unless ``preprocess_only``; ``"last_state"`` and ``"states"`` (by position) if requested.
             Empty when aborted.
         """
+        _check_others(kwargs, names_of(ExLlamaV2.forward_chunk))
         adapters = ExLlamaV2Lora.listed(loras)
         if attention is None:
             check_adapters(self, adapters)
@@ -335,3 +341,10 @@ class ExLlamaV2(LoadableModel):
             dtype=self.compute_dtype,
             device=self.modules[0].device,
         )
+
+
+def _check_others(given: Mapping[str, Any], known: Collection[str]) -> None:
+    """Warn of misspelt keywords; refuse the one of exllamav2 without which something else is computed."""
+    if given.get("attn_params") is not None:
+        raise ArgumentError("attn_params is not supported: give input_mask and position_offsets, or attention")
+    warn_of_misspelt(given, known, stacklevel=4)

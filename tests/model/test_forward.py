@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -169,11 +170,18 @@ def test_a_cache_of_another_model_is_refused(llama_model: ExLlamaV2, checkpoint:
 
 
 @pytest.mark.parametrize("method", ["forward", "forward_chunk"])
-def test_no_keyword_is_ignored(llama_model: ExLlamaV2, ids: torch.Tensor, method: str) -> None:
-    """One that is misspelt, or that only exllamav2 has, would change what is computed."""
-    for name in ("cahce", "attn_params"):
-        with pytest.raises(TypeError, match=name):
-            getattr(llama_model, method)(ids, **{name: None})
+def test_other_keywords_are_ignored_unless_they_would_change_what_is_computed(
+    llama_model: ExLlamaV2, ids: torch.Tensor, method: str
+) -> None:
+    forward = getattr(llama_model, method)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        forward(ids, attn_params=None, a_keyword_of_another_version=True)
+    with pytest.warns(UserWarning, match="there is no 'cahce', which is ignored; did you mean 'cache'") as warned:
+        forward(ids, cahce=None)
+    assert warned[0].filename == __file__
+    with pytest.raises(ArgumentError, match="attn_params is not supported: give input_mask"):
+        forward(ids, attn_params=object())
 
 
 def test_no_rows_are_no_work(llama_model: ExLlamaV2, ids: torch.Tensor) -> None:
