@@ -60,7 +60,7 @@ def check_graphs(model: ExLlamaV2, whole: ExLlamaV2, bound: float) -> None:
     graphs = DecodeGraphRunner(model, runner.cache, PAGE, runner.history, runner.sampled, runner.uploads)
     for start, end in [(PROMPT, 14), (14, 15), (15, 16), (16, 18), (18, 20), (20, 21)]:
         batch = [BatchRow(row[start:end].tolist(), start, table) for row, table in zip(ids, TABLES, strict=True)]
-        out, graph = eager._run_eagerly(batch, ()), graphs.run(batch, ())
+        out, graph = eager._run_eagerly(batch, (), ()), graphs.run(batch, ())
         with torch.inference_mode():
             expected = whole.head(out.states, out.context).float()
             found = model.head(graph.states, graph.context).float()
