@@ -58,7 +58,7 @@ def _valid(value: Any) -> Any:
 
 def _common_type(known: pa.DataType | None, values: Sequence[Any]) -> pa.DataType | None:
     """Return the type of values known so far and further ones, or ``None`` if they have none in common."""
-    if known is None or {bool, float} <= {*map(type, values)}:  # Arrow would take true for 1.0
+    if known is None or _mixes(values):
         return None
     try:
         found = pa.array(values).type
@@ -66,6 +66,18 @@ def _common_type(known: pa.DataType | None, values: Sequence[Any]) -> pa.DataTyp
         return pa.unify_schemas(schemas, promote_options="permissive").field("").type
     except (ValueError, OverflowError, pa.ArrowException):
         return None
+
+
+def _mixes(values: Sequence[Any]) -> bool:
+    """Return whether values, or items or members of them, are fractions beside ``True``, which Arrow takes for 1.0."""
+    if {bool, float} <= {*map(type, values)}:
+        return True
+    items = [item for value in values if isinstance(value, list) for item in value]
+    objects = [value for value in values if isinstance(value, dict)]
+    names = {name for each in objects for name in each}
+    return bool(items and _mixes(items)) or any(
+        _mixes([each[name] for each in objects if name in each]) for name in names
+    )
 
 
 def _is_useful(kind: pa.DataType | None) -> bool:

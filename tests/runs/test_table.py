@@ -115,6 +115,16 @@ def test_values_of_parquet_have_types(tmp_path: Path) -> None:
     assert first["/empty"] == "[{}]" and first["/none"] is None
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [([0.5], [True]), ([0.5, True], [0.5]), ({"a": True}, {"a": 0.5}), ([{"a": 0.5}], [{"b": 1.5, "a": False}])],
+)
+def test_true_within_lists_and_objects_is_no_fraction(one: Any, other: Any, tmp_path: Path) -> None:
+    table(tmp_path / "out.parquet", {"x": [one]}, {"x": [other]})
+    assert [json.loads(row["/x"]) for row in rows(tmp_path / "out.parquet")] == [[one], [other]]
+    assert all(isinstance(row["/x"], str) for row in rows(tmp_path / "out.parquet"))
+
+
 def test_types_are_those_of_all_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("constrain.runs.parquet._BATCH", 2)
     table(tmp_path / "out.parquet", *({"n": number} for number in (1, None, None, None, 2, 2.5)))
