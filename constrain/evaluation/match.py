@@ -54,8 +54,12 @@ def _place(line: Line) -> Hashable:
     source, part = line.get("source"), line.get("part", {})
     source = source and re.sub(r"^(\./+)+", "", source)  # the same file, as another command has named it
     # The span of a page or a row follows from its number.
-    named = {name: value for name, value in part.items() if name != "span"}
-    return line["key"] if source is None else (source, json.dumps(named, sort_keys=True))
+    named = frozenset((name, _hashable(value)) for name, value in part.items() if name != "span")
+    return line["key"] if source is None else (source, named)
+
+
+def _hashable(value: Hashable | list[object] | dict[str, object]) -> Hashable:
+    return json.dumps(value, sort_keys=True) if isinstance(value, (list, dict)) else value
 
 
 def _checked(gold: Line) -> Line:

@@ -115,6 +115,8 @@ def test_the_last_line_of_a_source_and_part_counts() -> None:
 def test_parts_may_be_named_by_anything() -> None:
     line = {"key": "k", "source": "a", "part": {"rows": [1, 2], "span": [0, 3]}, "record": {"x": 1}}
     assert evaluate([line], [{**line, "part": {"rows": [1, 2]}}]).total.right == 1
+    pages = ({**line, "part": {"page": number}} for number in (1, 1.0))  # as a library of tables writes it
+    assert evaluate([next(pages)], [next(pages)]).total.right == 1
 
 
 def test_lines_without_a_source_are_found_by_their_key() -> None:
