@@ -60,7 +60,7 @@ class Sources:
 
     def has(self, path: Path) -> bool:
         """Return whether a file is one of the sources."""
-        return path.exists() and any(_exists(each) and path.samefile(each) for each in self._paths)
+        return _exists(path) and any(_exists(each) and path.samefile(each) for each in self._paths)
 
     def find(self, line: Line) -> Found:
         """Find the text of a line."""
@@ -102,7 +102,7 @@ def _read(path: str, encoding: str | None) -> Document | DocumentError:
         return error
 
 
-def _exists(path: str) -> bool:
+def _exists(path: str | Path) -> bool:
     return os.path.exists(path)  # noqa: PTH110  # Path.exists raises where the name is too long
 
 

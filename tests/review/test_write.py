@@ -165,6 +165,12 @@ def test_pages_that_cannot_be_rendered_are_text(tmp_path: Path, monkeypatch: pyt
     assert "images" not in blocks(tmp_path / "r.html")["index"]["documents"][0]
 
 
+def test_a_page_whose_name_no_file_can_have(tmp_path: Path) -> None:
+    records = write_lines(tmp_path / "a.jsonl", [line_of("b.txt", "b", record={"x": 1})])
+    with pytest.raises(RunError, match=r"html cannot be written: file name too long"):
+        write_review(records, tmp_path / f"{'x' * 300}.html")
+
+
 def test_a_name_of_the_records_that_is_no_text(tmp_path: Path) -> None:
     records = write_lines(tmp_path / os.fsdecode(b"a\xff.jsonl"), [line_of("b.txt", "b", record={"x": 1})])
     write_review(records, tmp_path / "page.html")
