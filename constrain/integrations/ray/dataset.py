@@ -34,7 +34,8 @@ class Extractor:
     as JSON text; and ``failed``, whether that has an error instead of a record.
 
     With ``batch_format="pyarrow"`` the other columns are as they were. In the arrays that Ray makes by default, lists
-    are objects that are pickled, and integers among which one is missing are floats, which changes what they name.
+    are objects that are pickled, and a column of integers of which one is missing has floats: a source 1 becomes
+    ``"1.0"``, with another key.
     """
 
     def __init__(
