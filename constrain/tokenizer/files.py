@@ -42,9 +42,13 @@ def check_content(path: Path, error: type[ModelError]) -> None:
     Raises:
         ModelError: (as ``error``) it is.
     """
-    with path.open("rb") as file:
-        if file.read(len(_POINTER)) == _POINTER:
-            raise error(f"{path}: a pointer of Git LFS in place of the file; run `git lfs pull` in this folder")
+    try:
+        with path.open("rb") as file:
+            begin = file.read(len(_POINTER))
+    except OSError:  # the error of the caller says so too
+        return
+    if begin == _POINTER:
+        raise error(f"{path}: a pointer of Git LFS in place of the file; run `git lfs pull` in this folder")
 
 
 def _no_constant(text: str) -> NoReturn:

@@ -103,6 +103,17 @@ def _pointer(folder: Path) -> None:
     (folder / "tokenizer.json").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:1f\nsize 9\n")
 
 
+def test_a_file_that_may_not_be_read(save_byte_level: Save, load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(path: str) -> None:
+        raise Exception("Permission denied (os error 13)")
+
+    folder = save_byte_level()
+    monkeypatch.setattr(Tokenizer, "from_file", refused)
+    monkeypatch.setattr(Path, "open", lambda *_: open("/no/such/file"))  # noqa: PTH123, SIM115
+    with pytest.raises(TokenizerError, match=r"tokenizer\.json: the tokenizers library cannot read it \(Permission"):
+        load(folder)
+
+
 def _settings_are_a_list(folder: Path) -> None:
     (folder / "tokenizer_config.json").write_text("[]")
 
