@@ -62,7 +62,7 @@ class DecodeGraphRunner:
         """
         width = padded_width(max(len(row.ids) for row in rows))
         pages = max(len(row.block_table) for row in rows)
-        key = _bucket(len(rows)), width, max(_MIN_PAGES, 1 << (pages - 1).bit_length()), loras
+        key = padded_sequences(len(rows)), width, max(_MIN_PAGES, 1 << (pages - 1).bit_length()), loras
         graph = self._graphs.get(key)
         if graph is None:
             graph = self._graphs[key] = self._capture(*key)
@@ -114,6 +114,6 @@ def padded_width(tokens: int) -> int:
     return 1 << (tokens - 1).bit_length()
 
 
-def _bucket(rows: int) -> int:
+def padded_sequences(rows: int) -> int:
     """Return the number of sequences of the smallest graph that fits: 1, 2, 4, 8, or a multiple of 8."""
     return 1 << (rows - 1).bit_length() if rows <= 8 else -(-rows // 8) * 8

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
@@ -16,11 +16,15 @@ from constrain.kernels.graphs import Graph, Uploads
 from constrain.model import ExLlamaV2, ExLlamaV2CacheBase, ExLlamaV2Lora
 from constrain.model.embeddings import EMBEDDING_INDEX, IndexedEmbeddings, as_int32
 from constrain.model.forward_context import AttentionMetadata, ForwardContext
+from constrain.model.prompt_images import NO_IMAGES
 from constrain.runtime.attention_metadata import DecodeAttentionBuilder, ragged_attention
-from constrain.runtime.cuda_graphs import DecodeGraphRunner, padded_width
+from constrain.runtime.cuda_graphs import DecodeGraphRunner, padded_sequences, padded_width
 from constrain.runtime.forward_batch import BatchRow, ForwardBatch, row_slots
 
 T = TypeVar("T")
+
+#: Most tokens of prompt chunks that decode graphs compute, with padding, and most positions of such a sequence.
+_MAX_REPLAYED, _MAX_REPLAYED_LENGTH = 256, 2048
 
 
 @dataclass(frozen=True)
@@ -111,6 +115,10 @@ class ModelRunner:
         Raises:
             GenerationError: an id is outside the vocabulary.
         """
+        self._check_ids((token for row in rows for token in row.ids), embeddings)
+        if not embeddings and self._replays_prefill(rows):
+            self._graphs.run(rows, tuple(loras))
+            return
         batch = ForwardBatch(rows, self.page_size)
         ids = batch.ids()
         attention = ragged_attention(batch, self.model, self.cache)
@@ -136,13 +144,29 @@ class ModelRunner:
         Raises:
             GenerationError: an id is outside the vocabulary.
         """
-        size = self.model.config.vocab_size
-        for row in rows:
-            if row.source < 0 and not (0 <= row.ids[0] < size or (embeddings and row.ids[0] >= EMBEDDING_INDEX)):
-                raise GenerationError(f"token id {row.ids[0]} is outside the model's vocabulary of {size}")
+        self._check_ids([row.ids[0] for row in rows if row.source < 0], embeddings)
         if self.has_graphs and not embeddings:
             return self._replay(rows, loras)
         return self._run_eagerly(rows, loras, embeddings)
+
+    def _replays_prefill(self, rows: Sequence[BatchRow]) -> bool:
+        """Return whether a decode graph computes prompt chunks, which the host queues in a hundredth of the time.
+
+        It takes a few tokens only: its padding costs time, and its attention reads the keys once for each few queries.
+        Padding is written to the page of a chunk's last token at most: the next one may be shared, and have its tokens.
+        """
+        if not self.has_graphs or any(row.images is not NO_IMAGES for row in rows):
+            return False
+        width = padded_width(max(len(row.ids) for row in rows))
+        if padded_sequences(len(rows)) * width > _MAX_REPLAYED or max(row.end for row in rows) > _MAX_REPLAYED_LENGTH:
+            return False
+        return all((row.past + width - 1) // self.page_size <= (row.end - 1) // self.page_size for row in rows)
+
+    def _check_ids(self, ids: Iterable[int], embeddings: Sequence[IndexedEmbeddings]) -> None:
+        size = self.model.config.vocab_size
+        for id in ids:
+            if not (0 <= id < size or (embeddings and id >= EMBEDDING_INDEX)):
+                raise GenerationError(f"token id {id} is outside the model's vocabulary of {size}")
 
     def states_of(self, output: PassOutput, tokens: Sequence[int]) -> torch.Tensor:
         """Return the states ``[sequences, hidden]`` of one token per sequence of a pass, given by its index there."""

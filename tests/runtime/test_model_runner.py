@@ -127,6 +127,46 @@ def test_prompt_chunks_in_one_pass_match_those_in_passes_of_their_own(
         torch.testing.assert_close(found, expected, atol=2e-4, rtol=1e-3)
 
 
+@pytest.mark.parametrize("name", FAMILIES)
+def test_short_prompts_through_graphs_are_as_without(
+    checkpoint: Any, ids: torch.Tensor, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    model = checkpoint(name).load()
+    eager, replayed = (ModelRunner(model, ExLlamaV2Cache(model, max_seq_len=8 * SIZE), SIZE) for _ in range(2))
+    chunks = [*rows(ids, 0, 9), *rows(ids, 9, 12)]
+    runs = [chunks[:1], [chunks[1], chunks[2]._replace(ids=chunks[2].ids[:3])], [chunks[3], chunks[4]]]
+    for run in runs:
+        eager.prefill(run)
+    monkeypatch.setattr(ModelRunner, "has_graphs", property(lambda _: True))
+    monkeypatch.setattr(ModelRunner, "capture", None)
+    for run in runs:
+        assert replayed._replays_prefill(run)
+        replayed.prefill(run)
+    for row in (chunks[3], chunks[4]):
+        for expected, found in zip(eager.paged_tensors(), replayed.paged_tensors(), strict=True):
+            page = row.block_table[0]
+            torch.testing.assert_close(found[page, : row.end], expected[page, : row.end], atol=2e-4, rtol=1e-3)
+
+
+def test_padding_of_prompts_stays_within_the_page_of_their_ends(
+    llama: ExLlamaV2, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next page may be shared with a sequence that has computed it."""
+    monkeypatch.setattr(ModelRunner, "has_graphs", property(lambda _: True))
+    runner = ModelRunner(llama, ExLlamaV2Cache(llama, max_seq_len=8 * SIZE), SIZE)
+    for past, tokens, replays in (
+        (0, 9, True),
+        (0, 16, True),
+        (0, 17, True),
+        (1, 15, False),
+        (5, 9, False),
+        (5, 8, True),
+        (15, 3, True),
+    ):
+        assert runner._replays_prefill([BatchRow([5] * tokens, past, [1, 2])]) is replays
+    assert not runner._replays_prefill([BatchRow([5] * 16, 0, [page]) for page in range(17)])
+
+
 def test_prompt_chunks_of_one_shape_are_one_attention_call(
     llama: ExLlamaV2, ids: torch.Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -245,8 +285,9 @@ def test_ids_outside_of_the_vocabulary(llama: ExLlamaV2, monkeypatch: pytest.Mon
     monkeypatch.setattr(ModelRunner, "has_graphs", property(lambda _: graphs))
     runner = ModelRunner(llama, ExLlamaV2Cache(llama, max_seq_len=8 * SIZE), SIZE)
     for token in (-1, 99):
-        with pytest.raises(GenerationError, match=rf"token id {token} is outside the model's vocabulary of 99"):
-            runner.decode([BatchRow([token], 0, [0])])
+        for run in (runner.decode, runner.prefill):
+            with pytest.raises(GenerationError, match=rf"token id {token} is outside the model's vocabulary of 99"):
+                run([BatchRow([token], 0, [0])])
 
 
 def test_a_model_with_hooks_is_never_recorded(llama: ExLlamaV2) -> None:
