@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from constrain.runtime.cuda_graphs import DecodeGraphRunner
 from constrain.runtime.decode_loop import DecodeLoop
 from constrain.runtime.mask_batch import MaskBatch
+from constrain.runtime.model_runner import ModelRunner
 
 
 class Watch:
@@ -42,13 +42,13 @@ class Watch:
 def watched() -> Iterator[Watch]:
     """Record when the forward passes and masks of decode steps start and end."""
     watch = Watch()
-    run, add, await_masks = DecodeGraphRunner.run, MaskBatch.add, DecodeLoop._await_masks
+    decode, add, await_masks = ModelRunner.decode, MaskBatch.add, DecodeLoop._await_masks
 
-    def watched_run(self: DecodeGraphRunner, *args: Any) -> Any:
+    def watched_decode(self: ModelRunner, *args: Any) -> Any:
         begin = _event()
-        graph = run(self, *args)
+        output = decode(self, *args)
         watch.passes.append((begin, _event()))
-        return graph
+        return output
 
     def watched_add(self: MaskBatch, *args: Any) -> Any:
         watch.started = watch.started or time.perf_counter()
@@ -61,16 +61,16 @@ def watched() -> Iterator[Watch]:
         watch.started = None
         return events
 
-    _patch(watched_run, watched_add, watched_await_masks)
+    _patch(watched_decode, watched_add, watched_await_masks)
     try:
         yield watch
     finally:
-        _patch(run, add, await_masks)
+        _patch(decode, add, await_masks)
 
 
-def _patch(run: Any, add: Any, await_masks: Any) -> None:
+def _patch(decode: Any, add: Any, await_masks: Any) -> None:
     for owner, name, method in (
-        (DecodeGraphRunner, "run", run),
+        (ModelRunner, "decode", decode),
         (MaskBatch, "add", add),
         (DecodeLoop, "_await_masks", await_masks),
     ):

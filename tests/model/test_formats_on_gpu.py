@@ -46,7 +46,7 @@ def check(found: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype, what:
     assert error < BOUNDS[dtype], f"{what}: error {error:.1e}"
     first, second = expected.topk(2).values.unbind(dim=-1)
     sure = first - second > 2 * (given - expected).abs().amax(dim=-1)
-    assert sure.float().mean() >= 0.5 or sure.numel() < 9
+    assert sure.float().mean() >= 0.4 or sure.numel() < 9
     assert torch.equal(given.argmax(dim=-1)[sure], expected.argmax(dim=-1)[sure])
 
 
