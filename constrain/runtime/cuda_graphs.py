@@ -1,4 +1,4 @@
-"""CUDA graph capture and replay of decode passes: a fixed number of tokens per sequence, over static buffers.
+"""CUDA graph capture and replay of decode passes, and of short prompts: a fixed number of tokens per sequence.
 
 A graph serves a bucket of (sequences, tokens per sequence, pages), padded with idle rows. Its kernels read tokens,
 positions and block tables from a :class:`~constrain.runtime.forward_batch.StaticBatch`, so the host launches a pass
