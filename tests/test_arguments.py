@@ -286,7 +286,7 @@ def test_conversations(dynamic: ExLlamaV2DynamicGenerator, llm: LLM) -> None:
         ({"max_seq_len": None}, "max_seq_len must be"),
         ({"max_seq_len": 16.5}, "max_seq_len must be"),
         ({"num_key_value_heads": -1}, "num_key_value_heads must be"),
-        ({"copy_from": "cache"}, "copy_from must be a cache"),
+        ({"copy_from": "cache"}, "copy_from must be a KV cache"),
         ({"fixed_device": "gpu"}, "fixed_device='gpu' is no device"),
         ({"model": None}, "model must be an ExLlamaV2"),
     ],
