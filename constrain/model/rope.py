@@ -181,7 +181,7 @@ def _rotated_features(scaling: ConfigReader, config: ConfigReader, head_dim: int
     dim: int = config.integer("rotary_dim", int(head_dim * partial), high=head_dim)
     if partly or dim == head_dim:
         return dim
-    # As transformers and exllamav2 do, but other programs rotate fewer.
+    # As transformers does with the default method; other programs rotate fewer.
     _log.warning(
         "%s: has rotary_dim or partial_rotary_factor for %d of %d features of a head, but all are rotated: "
         "models of this architecture have no others",

@@ -271,7 +271,7 @@ def test_a_missing_column_is_named(columns: dict[str, str], tiny_dir: Path) -> N
 
 @pytest.mark.parametrize("name", ["key", "line", "failed"])
 def test_a_column_that_the_results_would_replace_is_named(name: str, tiny_dir: Path) -> None:
-    with pytest.raises(ArgumentError, match=f"would replace the column '{name}'"):
+    with pytest.raises(ArgumentError, match=f"would replace columns of the rows, which need another name: '{name}'"):
         Extractor(SCHEMA, model=tiny_dir)({"text": ["yes"], name: [1]})
 
 

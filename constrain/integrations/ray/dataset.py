@@ -106,7 +106,7 @@ class Extractor:
             if name is not None and name not in names:
                 raise ArgumentError(f"the rows have no column {name!r}, but {', '.join(map(str, names))}")
         if taken := ", ".join(repr(name) for name in _RESULTS if name in names):
-            raise ArgumentError(f"the results would replace the column {taken} of the rows: rename or drop it")
+            raise ArgumentError(f"the results would replace columns of the rows, which need another name: {taken}")
 
     def _sources(self, batch: Any) -> list[Any]:
         """Return where the rows come from, as far as that is known."""
