@@ -161,16 +161,39 @@ class Runtime:
             BudgetError: every output that the constraint allows is longer than the request allows.
             FilterError: a filter follows another request that has not ended.
         """
+        sequence = self._sequence_of(request, block_tables, position)
+        self._enqueue(sequence)
+        return sequence
+
+    def submit(self, request: Request) -> Handle:
+        """Enqueue a request, without waiting for a running step; waiting for its handle steps the runtime.
+
+        Errors as for :meth:`add`.
+        """
+        sequence = self._sequence_of(request)
+        sequence.has_handle = True
+        handle = self._handles[sequence] = Handle(sequence, self)
+        self._enqueue(sequence)
+        if handle.done:  # perhaps by an error of a step before the sequence was enqueued
+            self.cancel(sequence)
+        return handle
+
+    def _sequence_of(
+        self, request: Request, block_tables: Sequence[Sequence[int]] = (), position: int = 0
+    ) -> SequenceState:
+        """Return the sequence of a request, whose filters follow it from now on; arguments and errors as for `add`."""
         self._check_process()
         filters = _filters_of(request)
         self._filters.add(filters)
         try:
-            return self._add(request, block_tables, position)
+            return self._checked_sequence(request, block_tables, position)
         except BaseException:
             self._filters.remove(filters)
             raise
 
-    def _add(self, request: Request, block_tables: Sequence[Sequence[int]], position: int) -> SequenceState:
+    def _checked_sequence(
+        self, request: Request, block_tables: Sequence[Sequence[int]], position: int
+    ) -> SequenceState:
         limit = request.max_new_tokens
         if limit is None:
             limit = max(1, self.max_seq_len - max(ids.shape[-1] for ids in request.prompt))
@@ -179,28 +202,27 @@ class Runtime:
         check_request(request, limit, self.max_batch_size, self.model)
         traits, embeddings = self.model.config.arch.lm, request.embeddings
         images = [prompt_images(traits, ids[0].tolist(), embeddings) for ids in request.prompt if embeddings]
-        with self.between_steps(), torch.inference_mode(False):
+        with torch.inference_mode(False):
             width = self.model.config.padded_vocab_size
             sequence = SequenceState(request, limit, self.tokenizer, width, next(self._serials))
-            for row, found in zip(sequence.rows, images, strict=False):
-                row.images = found
-                if found.end == len(row.sequence_ids):
-                    raise GenerationError("a prompt cannot end within an image of this model: let its end token follow")
+        for row, found in zip(sequence.rows, images, strict=False):
+            row.images = found
+            if found.end == len(row.sequence_ids):
+                raise GenerationError("a prompt cannot end within an image of this model: let its end token follow")
+        if block_tables:
+            self._use_pages(sequence, block_tables, position)
+        return sequence
+
+    def _use_pages(self, sequence: SequenceState, block_tables: Sequence[Sequence[int]], position: int) -> None:
+        with self.between_steps():
             for row, table in zip(sequence.rows, block_tables, strict=False):
                 self.allocator.forget(table)
                 row.start_at(table, position)
-            sequence.mark("enqueued")
-            self.scheduler.add(sequence)
-            _log.debug("request %d: %d tokens, at most %d more", sequence.serial, len(sequence), limit)
-            return sequence
 
-    def submit(self, request: Request) -> Handle:
-        """Enqueue a request; waiting for its handle steps the runtime. Errors as for :meth:`add`."""
-        self._check_process()
-        with self.between_steps():
-            sequence = self.add(request)
-            handle = self._handles[sequence] = Handle(sequence, self)
-        return handle
+    def _enqueue(self, sequence: SequenceState) -> None:
+        sequence.mark("enqueued")
+        self.scheduler.add(sequence)
+        _log.debug("request %d: %d tokens, at most %d more", sequence.serial, len(sequence), sequence.max_new_tokens)
 
     def _check_process(self) -> None:
         """Raise in a fork of the process that has run the model: it has none of the threads, and would wait forever."""
@@ -237,7 +259,7 @@ class Runtime:
         """Step, or wait while another thread steps, until a condition holds; return whether it does.
 
         Args:
-            done: the condition; only a step, a new request or a cancellation may make it true.
+            done: the condition; only a step or a cancellation may make it true.
             timeout: seconds after which to give up; ``None``: never.
         """
         deadline = math.inf if timeout is None else perf_counter() + timeout
@@ -284,9 +306,8 @@ class Runtime:
 
     def _step_or_fail(self) -> None:
         """Step, and keep the events without a handle for :meth:`step`; an error of the runtime fails every handle."""
-        handled = set(self._handles)
         try:
-            self._events = [event for event in self.step() if event.sequence not in handled]
+            self._events = [event for event in self.step() if not event.sequence.has_handle]
         except BaseException as error:
             for sequence, handle in list(self._handles.items()):
                 handle.fail(error)

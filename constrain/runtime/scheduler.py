@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import NamedTuple
 
 from constrain.filters.masks import TokenMask
@@ -116,6 +117,8 @@ class DecodeBatch:
 class Scheduler:
     """Holds the waiting and the running sequences, and chooses those of each pass.
 
+    Any thread may add a sequence at any time; all else is done by one thread at a time.
+
     Attributes:
         waiting: by priority, then by order of arrival.
         running: in the order in which they started.
@@ -127,13 +130,15 @@ class Scheduler:
         self.waiting: list[SequenceState] = []
         self.running: list[SequenceState] = []
         self.num_rows = 0
+        self._lock = Lock()  # of `waiting`
         self._drafts = drafts
         self._refused: set[SequenceState] = set()  # waiting ones that do not fit before others start or end
         self._next_group: SharedInputs | None = None
 
     def add(self, sequence: SequenceState) -> None:
         """Enqueue a sequence."""
-        insort(self.waiting, sequence, key=lambda each: -each.request.priority)
+        with self._lock:
+            insort(self.waiting, sequence, key=lambda each: -each.request.priority)
 
     def admit(self, starts: Callable[[SequenceState], bool]) -> list[SequenceState]:
         """Admit the waiting sequences for which ``starts`` returns true, as there are pages for them.
@@ -142,24 +147,28 @@ class Scheduler:
         sequences wait for it. It is tried again when a sequence has ended, or has started, whose pages it may share.
         """
         started: list[SequenceState] = []
-        waiting: list[SequenceState] = []
-        for number, sequence in enumerate(self.waiting):
+        overtaken: list[SequenceState] = []
+        with self._lock:
+            waiting = [*self.waiting]
+        for sequence in waiting:
             if sequence not in self._refused and starts(sequence):
                 self._refused.clear()
-                for overtaken in waiting:
-                    overtaken.skips += 1
+                for each in overtaken:
+                    each.skips += 1
                 started.append(sequence)
                 self.running.append(sequence)
                 self.num_rows += sequence.request.num_rows
-                is_blocked = any(_has_waited_enough(each) for each in waiting)
+                is_blocked = any(_has_waited_enough(each) for each in overtaken)
             else:
                 self._refused.add(sequence)
-                waiting.append(sequence)
+                overtaken.append(sequence)
                 is_blocked = _has_waited_enough(sequence)
             if is_blocked:
-                waiting += self.waiting[number + 1 :]
                 break
-        self.waiting = waiting
+        if started:
+            gone = set(started)
+            with self._lock:
+                self.waiting = [each for each in self.waiting if each not in gone]
         return started
 
     def remove(self, sequence: SequenceState) -> bool:
@@ -169,11 +178,12 @@ class Scheduler:
             self._refused.clear()
             self.num_rows -= sequence.request.num_rows
             return True
-        if sequence in self.waiting:
+        with self._lock:
+            if sequence not in self.waiting:
+                return False
             self.waiting.remove(sequence)
-            self._refused.discard(sequence)
-            return True
-        return False
+        self._refused.discard(sequence)
+        return True
 
     def schedule(self, sequences: Sequence[SequenceState], in_flight: DecodeBatch) -> list[ScheduledSequence]:
         """Choose the sequences of the next decode batch: those that share adapters and embeddings.

@@ -42,6 +42,7 @@ class SequenceState:
         epoch: changes when the in-flight tokens of the sequence must be discarded.
         skips: number of later sequences that started before this one.
         serial: its number among all sequences of the runtime.
+        has_handle: whether its updates go to a handle.
         times: when it was enqueued, started, and had its first token, in seconds.
         accepted_draft_tokens, rejected_draft_tokens: number of draft tokens that were accepted and rejected.
         lineage: of a particle, those with the same tokens, see :mod:`constrain.runtime.smc.particles`.
@@ -67,7 +68,7 @@ class SequenceState:
         self.epoch = self.skips = 0
         self.times: dict[str, float] = {}
         self.accepted_draft_tokens = self.rejected_draft_tokens = 0
-        self.is_complete = False
+        self.has_handle = self.is_complete = False
         self.lineage: Lineage | None = None
         self._tokenizer, self._width = tokenizer, width
         self._start = len(self)

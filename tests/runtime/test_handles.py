@@ -16,6 +16,7 @@ from constrain.errors import GenerationError
 from constrain.runtime import Handle, Request, Runtime, SamplingParams
 from constrain.runtime.fair_lock import FairLock
 from constrain.runtime.outputs import Piece, SampledToken, Update
+from constrain.runtime.sequence import SequenceState
 
 GREEDY = SamplingParams()
 RANDOM = SamplingParams(temperature=2.0, top_k=0)
@@ -85,6 +86,30 @@ def test_threads_share_a_runtime(make: Make) -> None:
     assert [found[seed % 4][seed // 4] for seed in range(12)] == expected
     assert most > 3 and not runtime.has_work
     assert not any(page.users for page in runtime.allocator.pages)
+
+
+def test_submitting_does_not_wait_for_a_step(make: Make) -> None:
+    runtime = make()
+    with ThreadPoolExecutor(1) as pool, runtime.between_steps():
+        handle = pool.submit(runtime.submit, asked(4)).result(10)
+    assert len(handle.result(30).tokens) == 4
+
+
+def test_an_error_of_a_step_ends_a_request_that_is_being_submitted(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime = make()
+    add = runtime.scheduler.add
+
+    def interrupted(sequence: SequenceState) -> None:
+        for handle in runtime._handles.values():
+            handle.fail(GenerationError("of the step"))
+        runtime.cancel(sequence)
+        add(sequence)
+
+    monkeypatch.setattr(runtime.scheduler, "add", interrupted)
+    handle = runtime.submit(asked(4))
+    with pytest.raises(GenerationError, match="of the step"):
+        handle.result(30)
+    assert not runtime.has_work
 
 
 def test_one_thread_submits_while_another_steps(make: Make) -> None:
