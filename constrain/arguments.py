@@ -55,7 +55,8 @@ def check_count(
     name: str, value: Any, minimum: int | None = 0, maximum: int | None = None, error: Refusal = ArgumentError
 ) -> None:
     """Raise unless a value is an integer within bounds."""
-    number = int(value) if isinstance(value, Integral) else None
+    is_whole = type(value) is int or isinstance(value, Integral)  # the former is told at once
+    number = int(value) if is_whole else None
     if number is None or (minimum is not None and number < minimum) or (maximum is not None and number > maximum):
         raise refused(name, value, f"a whole number{_bounds(minimum, maximum)}", error)
 
@@ -64,7 +65,8 @@ def check_number(
     name: str, value: Any, minimum: float = -math.inf, maximum: float = math.inf, error: Refusal = ArgumentError
 ) -> None:
     """Raise unless a value is a finite number within bounds."""
-    if not (isinstance(value, Real) and math.isfinite(value) and minimum <= float(value) <= maximum):
+    is_real = type(value) is float or isinstance(value, Real)  # the former is told at once
+    if not (is_real and math.isfinite(value) and minimum <= float(value) <= maximum):
         low, high = (None if math.isinf(bound) else bound for bound in (minimum, maximum))
         raise refused(name, value, f"a finite number{_bounds(low, high)}", error)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import statistics
@@ -76,6 +77,8 @@ def measure_serving(
         rates = {"plain": partial(_plain_rate, llm, models), "server": partial(_server_rate, port, streams)}
         for rate in rates.values():
             rate(bodies[:streams])
+        gc.collect()
+        gc.freeze()  # as the command of the server does
         for number in range(repeats):
             for name in runs if number % 2 == 0 else reversed(runs):
                 runs[name].add(partial(rates[name], bodies))

@@ -76,7 +76,8 @@ class Options:
             check_number("timeout", self.timeout, 0)
         if self.settings is not None:
             check_settings(self.settings)
-        check_settings(self.sampling(Settings()))
+        if self.overrides:
+            check_settings(self.sampling(Settings()))
         if self.particles is not None:
             self._check_faithful(self.particles)
         self.stop_conditions()

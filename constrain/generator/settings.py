@@ -130,7 +130,7 @@ class Settings:
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set a field, and invalidate the cached sampling parameters; warn of names that are probably mistakes."""
-        if name not in _FIELDS:
+        if name not in self.__dataclass_fields__:  # which has those of subclasses
             _warn_of(name)
         self.__dict__[name] = value
         self.__dict__.pop("_params", None)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
@@ -32,8 +34,8 @@ from constrain.serve.http import (
     check_query,
     error_response,
     guarded,
+    interrupted,
     read_body,
-    unless_gone,
 )
 from constrain.serve.images import ImageReader
 from constrain.serve.jobs import Job, Server
@@ -48,6 +50,8 @@ from constrain.serve.stored import StoredResponses
 
 M = TypeVar("M", bound=BaseModel)
 
+#: Seconds after which a thread of the interpreter lets another go on.
+_SWITCH_INTERVAL = 0.0005
 #: Paths whose addresses have parameters.
 _WITH_QUERY = {"/v1/responses/{id}", "/v1/responses/{id}/input_items"}
 
@@ -80,10 +84,22 @@ def create_app(models: Models, settings: ServerSettings | None = None) -> Starle
         ],
         middleware=[_cors(settings.allowed_origins)] if settings.allowed_origins else [],
         exception_handlers={404: _not_found, 405: _not_allowed},
+        lifespan=_lifespan,
     )
     app.router.redirect_slashes = False
     app.state.server = server
     return app
+
+
+@asynccontextmanager
+async def _lifespan(app: Starlette) -> AsyncIterator[None]:
+    """Let threads take turns more often than every 5 ms: reading requests would hold up the steps of the model."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH_INTERVAL)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 def _cors(origins: Sequence[str]) -> Middleware:
@@ -184,7 +200,7 @@ class _Endpoints:
 
     async def extract(self, request: Request) -> Response:
         asked, model = await self._read(request, ExtractRequest)
-        return JSONResponse(await unless_gone(request, extract(asked, model, self._server)))
+        return JSONResponse(await extract(asked, model, self._server, request.receive))
 
     async def models(self, request: Request) -> Response:
         return JSONResponse({"object": "list", "data": [_card(model) for model in self._models.by_name.values()]})
@@ -225,14 +241,16 @@ class _Endpoints:
         deadline = Deadline(self._server.settings.timeout)
         job: Job | None = None
         try:
-            works = await unless_gone(request, deadline.bound(on_thread(make_works)))
-            job = Job(self._server, works, n, deadline, fields.count)
-            await unless_gone(request, job.submit())
+            with interrupted(request.receive, deadline):
+                works = await on_thread(make_works)
+                job = Job(self._server, works, n, deadline, fields.count)
+                await job.submit()
             answer = make_answer(job)
             if streams:
                 response, job = EventStream(answer.chunks(), job.close), None
                 return response
-            return JSONResponse(await unless_gone(request, answer.whole()))
+            with interrupted(request.receive):
+                return JSONResponse(await answer.whole())
         except Exception as error:
             raise as_api_error(error, fields) from error
         finally:

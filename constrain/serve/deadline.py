@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import TypeVar
@@ -40,17 +40,6 @@ class Deadline:
     def error(self) -> GenerationTimeout:
         """Return the error of a request whose time is over."""
         return GenerationTimeout(self.seconds or 0.0)
-
-    async def bound(self, work: Awaitable[T]) -> T:
-        """Await something, and cancel it when the time is over.
-
-        Raises:
-            GenerationTimeout: it took too long.
-        """
-        try:
-            return await asyncio.wait_for(work, self.left)
-        except asyncio.TimeoutError as error:
-            raise self.error() from error
 
 
 async def on_thread(work: Callable[[], T]) -> T:

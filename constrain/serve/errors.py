@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from starlette.requests import ClientDisconnect
+
 from constrain.errors import (
     ArgumentError,
     BudgetError,
@@ -141,6 +143,8 @@ def as_api_error(error: Exception, fields: Fields = Fields()) -> APIError:
         return APIError(f"{fields.limit}: {needed}", param=fields.limit, code="max_tokens_too_small")
     if isinstance(error, FilterError) and isinstance(error.__cause__, ResourceLimit):
         return APIError(str(error.__cause__), code="grammar_too_large")
+    if isinstance(error, ClientDisconnect):
+        return APIError("the client has left", status=499, code="client_gone")
     if isinstance(error, GenerationTimeout):
         return APIError(str(error), status=504, code="timeout")
     if isinstance(error, TokenizerError):

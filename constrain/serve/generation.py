@@ -85,10 +85,10 @@ class Work:
         return submit_scores(self.model, self.ids, self.prompt_logprobs, self.options.priority)
 
     def _options(self, number: int) -> Options:
-        options = self.options.numbered(number)
-        if not isinstance(options.settings, OutputSettings):
+        options, settings = self.options.numbered(number), self.options.settings
+        if not isinstance(settings, OutputSettings) or not settings.counts_tokens:
             return options
-        return replace(options, settings=replace(options.settings, frequency_start=self.ids.shape[-1]))
+        return replace(options, settings=replace(settings, frequency_start=self.ids.shape[-1]))
 
 
 def _as_it_is(completion: Completion) -> Completion:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import aclosing
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import aclosing, contextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
 
+from anyio import CancelScope, current_time
 from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from constrain.serve.deadline import on_thread
+from constrain.serve.deadline import Deadline, on_thread
 from constrain.serve.errors import APIError, as_api_error, invalid
 from constrain.serve.jobs import Server
 
@@ -24,7 +26,6 @@ _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",",
 #: Most bytes of a body that are checked between other events of the server: no more than a few milliseconds' work.
 _MAX_AT_ONCE = 1 << 16
 
-T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -88,17 +89,15 @@ async def read_body(request: Request, kind: type[M], limit: int) -> M:
     """Read and check the body of a request.
 
     Raises:
-        APIError: it is too large, no JSON, or not of the form of ``kind``; or the client has left.
+        APIError: it is too large, no JSON, or not of the form of ``kind``.
+        ClientDisconnect: the client has left.
     """
     _check_media_type(request)
     body = bytearray()
-    try:
-        async for part in request.stream():
-            body += part
-            if len(body) > limit:
-                raise APIError(f"the body has more than {limit} bytes", status=413, code="body_too_large")
-    except ClientDisconnect as error:
-        raise _client_gone() from error
+    async for part in request.stream():
+        body += part
+        if len(body) > limit:
+            raise APIError(f"the body has more than {limit} bytes", status=413, code="body_too_large")
     if len(body) <= _MAX_AT_ONCE:
         return _parsed(kind, bytes(body))
     return await on_thread(partial(_parsed, kind, bytes(body)))
@@ -133,30 +132,32 @@ def _refused(error: ValidationError, body: bytes) -> APIError:
     return invalid(problems, json.loads(body) if is_json else None)
 
 
-async def unless_gone(request: Request, work: Awaitable[T]) -> T:
-    """Await something, and cancel it if the client leaves.
+@contextmanager
+def interrupted(receive: Receive, deadline: Deadline | None = None) -> Iterator[None]:
+    """Cancel what is awaited within, if the client leaves or the time is over.
+
+    Args:
+        receive: of the request.
+        deadline: the time that is left; ``None``: any.
 
     Raises:
-        APIError: the client has left.
+        ClientDisconnect: the client has left.
+        GenerationTimeout: the time is over.
     """
-    task, gone = asyncio.ensure_future(work), asyncio.ensure_future(_disconnected(request))
-    try:
-        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            return task.result()
-        raise _client_gone()
-    finally:
-        gone.cancel()
-        task.cancel()
-        await asyncio.gather(task, gone, return_exceptions=True)
+    left = deadline.left if deadline is not None else None
+    with CancelScope(deadline=math.inf if left is None else current_time() + left) as scope:
+        gone = asyncio.ensure_future(_disconnected(receive))
+        gone.add_done_callback(lambda _: None if gone.cancelled() else scope.cancel())
+        try:
+            yield
+        finally:
+            gone.cancel()
+    if scope.cancelled_caught:
+        raise deadline.error() if deadline is not None and not gone.done() else ClientDisconnect
 
 
-def _client_gone() -> APIError:
-    return APIError("the client has left", status=499, code="client_gone")
-
-
-async def _disconnected(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
         pass
 
 
@@ -172,7 +173,8 @@ class EventStream(StreamingResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            await super().__call__(scope, receive, send)
+            with suppress(ClientDisconnect), interrupted(receive):
+                await self.stream_response(send)
         finally:
             self._close()
 

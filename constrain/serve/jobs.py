@@ -78,10 +78,10 @@ class Job:
         server.jobs.add(self)
 
     async def submit(self) -> None:
-        """Submit the outputs; errors as for :func:`constrain.completion.submit`, and if the time is over before."""
+        """Submit the outputs; errors as for :func:`constrain.completion.submit`."""
         for work in self.works:
             for number in range(self._n):
-                self.outputs.append(await self._deadline.bound(submitted(partial(work.submit, number))))
+                self.outputs.append(await _submitted(work, number))
                 if self._error is not None:
                     raise self._error
         left = self._deadline.left
@@ -149,6 +149,14 @@ class Job:
             if not output.done:
                 output.fail(error)
                 asyncio.get_running_loop().run_in_executor(None, output.release)
+
+
+async def _submitted(work: Work, number: int) -> Output:
+    """Submit an output, on a worker thread if there is something to compile."""
+    if work.format is not None:
+        return await submitted(partial(work.submit, number))
+    await asyncio.sleep(0)  # for other requests, and to be cancelled
+    return work.submit(number)
 
 
 async def _merged(outputs: Sequence[Output], rest: Callable[[], float]) -> AsyncIterator[tuple[int, Batch | None]]:

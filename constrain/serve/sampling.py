@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -26,6 +27,11 @@ class OutputSettings(Settings):
     """
 
     frequency_start: int = 0
+
+    @property
+    def counts_tokens(self) -> bool:
+        """Whether the penalties have an effect."""
+        return self.token_frequency_penalty != 0 or self.token_presence_penalty != 0
 
 
 def make_options(
@@ -68,28 +74,41 @@ def _settings(request: SamplingFields, model: ServedModel) -> OutputSettings:
     given: dict[str, Any] = {name: config.generation_config.get(name) for name in _DEFAULTS}
     given |= {name: getattr(request, name) for name in _DEFAULTS if getattr(request, name) is not None}
     numbers = {name: value for name, value in given.items() if isinstance(value, (int, float))}
+    biases = request.logit_bias or {}
+    for token in biases:
+        _check_token(token, pointer("logit_bias", token), config.vocab_size)
+    penalties = request.frequency_penalty, request.presence_penalty
+    return _settings_of(frozenset(numbers.items()), penalties, frozenset(biases.items()), config.padded_vocab_size)
+
+
+@lru_cache(maxsize=32)
+def _settings_of(
+    given: frozenset[tuple[str, float]],
+    penalties: tuple[float, float],
+    biases: frozenset[tuple[int, float]],
+    width: int,
+) -> OutputSettings:
+    """Return the settings that all requests with these fields share: nothing changes them."""
+    numbers = dict(given)
     # With a top_p of 0 the most likely token is left; settings take 0 for "off".
     top_p = numbers.get("top_p", 1.0)
     top_k = max(0, int(numbers.get("top_k", 0))) if top_p else 1
+    frequency, presence = penalties
     return OutputSettings(
         temperature=numbers.get("temperature", 1.0),
         top_p=top_p,
         top_k=top_k,
         min_p=numbers.get("min_p", 0.0),
         token_repetition_penalty=numbers.get("repetition_penalty", 1.0),
-        token_frequency_penalty=request.frequency_penalty,
-        token_presence_penalty=request.presence_penalty,
-        token_bias=_bias(request.logit_bias, config.vocab_size, config.padded_vocab_size),
+        token_frequency_penalty=frequency,
+        token_presence_penalty=presence,
+        token_bias=_bias(dict(biases), width) if biases else None,
     )
 
 
-def _bias(biases: dict[int, float] | None, size: int, width: int) -> torch.Tensor | None:
-    if not biases:
-        return None
+def _bias(biases: dict[int, float], width: int) -> torch.Tensor:
     bias = torch.zeros(width)
-    for token, value in biases.items():
-        _check_token(token, pointer("logit_bias", token), size)
-        bias[token] = value
+    bias[[*biases]] = torch.tensor([*biases.values()])
     return bias
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -194,6 +195,16 @@ def test_options_of_other_versions_are_ignored_silently(generator: ExLlamaV2Dyna
         generator.generate("x", 1, an_option_of_another_version=True)
         settings: Any = Settings()
         settings.something_else = settings.clone().top_k
+
+
+def test_fields_of_subclasses_are_no_mistakes() -> None:
+    @dataclass
+    class Derived(Settings):
+        top_k_count: int = 3
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert Derived(top_k_count=5).top_k_count == 5
 
 
 # Models

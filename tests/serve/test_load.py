@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 import re
+import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -109,6 +110,7 @@ def test_a_thousand_clients_that_leave_leave_nothing(llm: LLM) -> None:
         assert answer.json()["choices"][0]["text"] in ("yes", "no")
         await settled(app, llm)
         assert threading.active_count() <= before + 1
+        await asyncio.sleep(0)  # what was cancelled ends
         assert asyncio.all_tasks() == tasks_before
 
     run(main)
@@ -277,3 +279,18 @@ def test_metrics_count_requests_and_tokens(llm: LLM) -> None:
         assert "constrain_running 0.0" in text
 
     run(main)
+
+
+def test_threads_take_turns_more_often_while_a_server_runs(llm: LLM) -> None:
+    app, before = app_of(llm), sys.getswitchinterval()  # other tests keep a server running
+
+    async def main() -> None:
+        async with app.router.lifespan_context(app):
+            assert sys.getswitchinterval() < 0.001
+        assert sys.getswitchinterval() == 0.004
+
+    sys.setswitchinterval(0.004)
+    try:
+        run(main)
+    finally:
+        sys.setswitchinterval(before)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from starlette.types import Receive
+
 from constrain.documents import Document
 from constrain.errors import ArgumentError, GenerationTimeout, GrammarError
 from constrain.extract import Extraction, Target
 from constrain.extract.examples import checked_examples
 from constrain.serve.deadline import Deadline, on_thread
 from constrain.serve.errors import APIError, Fields, as_api_error, in_grammar
+from constrain.serve.http import interrupted
 from constrain.serve.images import ImageReader
 from constrain.serve.jobs import Server
 from constrain.serve.models import ServedModel
@@ -18,18 +21,20 @@ from constrain.serve.protocol.extract import ExtractRequest
 _FIELDS = Fields("/document", "/max_tokens")
 
 
-async def extract(request: ExtractRequest, model: ServedModel, server: Server) -> dict[str, Any]:
-    """Return the response.
+async def extract(request: ExtractRequest, model: ServedModel, server: Server, receive: Receive) -> dict[str, Any]:
+    """Return the response; ``receive`` tells whether the client has left.
 
     Raises:
         APIError: the schema cannot be enforced, the document cannot be read or is too long, or the server has too much
             to do.
+        ClientDisconnect: the client has left.
         GenerationTimeout: the time is over.
     """
     deadline, reason = Deadline(server.settings.timeout), "cancelled"
     server.admission.enter(1)
     try:
-        found = await deadline.bound(_extraction(request, model, server))
+        with interrupted(receive, deadline):
+            found = await _extraction(request, model, server)
         reason = found.finish_reason
     except GenerationTimeout:
         reason = "timeout"
