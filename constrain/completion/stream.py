@@ -106,7 +106,7 @@ class AsyncStream(AsyncIterator[str]):
 
 
 async def submitted(submit: Callable[[], P]) -> P:
-    """Submit on a worker thread, since compiling a constraint or waiting for a step would block the event loop.
+    """Submit on a worker thread, since compiling a constraint would block the event loop.
 
     If the awaiting task is cancelled meanwhile, the submitted request is cancelled too.
     """
