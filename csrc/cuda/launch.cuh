@@ -49,7 +49,7 @@ struct LaunchShape {
   dim3 grid;
   unsigned threads;
   size_t shared_bytes = 0;
-  bool may_overlap = true;     // not where the kernel follows work of two streams
+  bool may_overlap = true;     // not for a kernel that begins the work of a second stream
   dim3 cluster = {1, 1, 1};    // blocks that share their memory, for compute capability 9.0 and later
   bool leaves_shared = false;  // multiprocessors have all the shared memory they can, for blocks of other kernels too
 };

@@ -91,8 +91,7 @@ template <typename T, bool kGated>
 void launch_add(const Product& p, const void* base, cudaStream_t stream) {
   const unsigned blocks = (p.outputs + kOutputs - 1) / kOutputs;
   const unsigned groups = (p.rows + kMaxProductRows - 1) / kMaxProductRows;
-  launch(kAdd, add_kernel<T, kGated>, {dim3(blocks, groups), kProductThreads, 0, false}, stream, p,
-         static_cast<const T*>(base));
+  launch(kAdd, add_kernel<T, kGated>, {dim3(blocks, groups), kProductThreads}, stream, p, static_cast<const T*>(base));
 }
 
 }  // namespace
