@@ -171,7 +171,7 @@ class DecodeLoop:
         row = SamplingRow(
             sequence.sampling,
             request.seed,
-            each.mask if each.is_masked else None,
+            each.mask,
             top_tokens=request.return_top_tokens,
             raw=request.return_logits and request.raw_logits,
             final=request.hook is not None or (request.return_logits and not request.raw_logits),

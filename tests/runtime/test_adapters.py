@@ -61,7 +61,7 @@ def test_each_sequence_is_as_if_it_were_alone(
     assert {key: handle.result().text for key, handle in handles.items()} == expected
     # The scheduler alternates between adapters, and none starves once the prompts of all have been computed.
     start = max(used.index(group) for group in groups)
-    assert used[start : start + 4] == used[start + 4 : start + 8] and set(used) == set(groups)
+    assert used[start : start + 4] == used[start + 4 : start + 8] and set(used[start : start + 4]) == set(groups)
 
 
 def test_prefixes_of_other_adapters_are_not_reused(make: Make, loras: list[ExLlamaV2Lora]) -> None:

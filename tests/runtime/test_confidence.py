@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from constrain.filters.masks import RowMask, flags
 from constrain.model import ExLlamaV2, ExLlamaV2Cache
 from constrain.runtime import Handle, Request, Runtime, SamplingParams
 from constrain.runtime.measurements import Measurements
+from constrain.runtime.sampler.params import TokenBias
 from constrain.runtime.speculative.ngram import NgramProposer
 from constrain.tokenizer import ExLlamaV2Tokenizer
 
@@ -118,6 +120,26 @@ def test_confidence_changes_no_token(make: Make) -> None:
             run(runtime, [ask(runtime, seed=9, sampling=sampling, return_confidence=each)])[0] for each in (False, True)
         )
         assert plain.sequence.rows[0].tokens() == measured.sequence.rows[0].tokens()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"guidance": 1.7},
+        {"dry_multiplier": 9.0, "dry_allowed_length": 1},
+        {"bias": TokenBias(torch.arange(WIDTH) % 5 - 2.0)},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_settings_that_change_logits_change_no_confidence(make: Make, changes: dict[str, Any]) -> None:
+    """It is that of the model alone, also where a token is sampled from other logits."""
+    runtime = make()
+    plain, changed = ask(runtime, 3), ask(runtime, 3, sampling=GREEDY._replace(**changes), watched_tokens=WATCHED)
+    if changed.sampling.guidance is not None:
+        changed = replace(changed, prompt=[*changed.prompt, torch.tensor([[9, 8]])])
+    expected, found = run(runtime, [plain, changed])
+    assert found.sequence.rows[0].tokens() != expected.sequence.rows[0].tokens()
+    check(runtime, found)
 
 
 def test_hooks_exclude_confidence(make: Make) -> None:

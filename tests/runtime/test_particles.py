@@ -20,7 +20,8 @@ from constrain.model import ExLlamaV2
 from constrain.runtime import Request, Runtime, SamplingParams
 from constrain.runtime.confidence import TokenConfidence
 from constrain.runtime.sampler.params import UNSHAPED
-from constrain.runtime.smc.lineage import Lineage, _systematic, apportion
+from constrain.runtime.smc import particles
+from constrain.runtime.smc.lineage import Lineage, _systematic, apportion, random_number
 from constrain.runtime.speculative.ngram import NgramProposer
 
 Make = Callable[..., Runtime]
@@ -122,14 +123,21 @@ def test_enumerated_posteriors(make: Make, pattern: str) -> None:
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_the_same_seed_gives_the_same_particles(make: Make, asynchronous: bool) -> None:
+def test_the_same_seed_gives_the_same_particles(
+    make: Make, asynchronous: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Alone, beside others that are drafted, with passes queued ahead, with pages of any size, which are given back."""
+    counters: list[int] = []
+    monkeypatch.setattr(
+        particles, "random_number", lambda seed, counter: counters.append(counter) or random_number(seed, counter)
+    )
     runtime = make()
-    first = runtime.submit(ask(runtime, "[abc]{1,9}", 5, faithful=True, particles=8)).result()
+    first = runtime.submit(ask(runtime, "[abc]{9}|x", 3, faithful=True, particles=8)).result()
     assert len({each.log_weight for each in first.particles}) > 1 and len(runtime.allocator.idle) == 16
+    assert counters == list(range(len(counters))) and len(counters) > 1, "each resampling has a number of its own"
     runtime = make(page_size=16, proposer=NgramProposer(3, 3))
     runtime.runner.is_asynchronous = asynchronous
-    handles = [runtime.submit(ask(runtime, "[abc]{1,9}", 5, faithful=True, particles=8))]
+    handles = [runtime.submit(ask(runtime, "[abc]{9}|x", 3, faithful=True, particles=8))]
     handles += [runtime.submit(ask(runtime, "[abc]{1,40}", seed, max_new_tokens=50)) for seed in range(3)]
     second = handles[0].result()
     assert [each.text for each in second.particles] == [each.text for each in first.particles]
@@ -288,15 +296,18 @@ def test_complete_outputs_need_one_particle() -> None:
     ended, running, rare, lost = (Lineage(0.0) for _ in range(4))
     lineages = [running, ended, ended, rare, running, ended, ended, lost]
     shares = np.array([0.2, 0.1, 0.1, 0.03, 0.2, 0.1, 0.1, 0.17])
-    has_ended = [each in (ended, lost) for each in lineages]
+    has_ended = [each is not running for each in lineages]
     found: Counter[Lineage] = Counter()
+    kept: set[bool] = set()
     numbers = np.linspace(0, 0.999, 1000)
     for number in numbers:
         copies, weights = apportion(lineages, shares, has_ended, number)
         assert sum(copies) == 8 and copies[1] == 1 and not any(copies[place] for place in (2, 5, 6))
         assert weights[ended] == pytest.approx(0.4)
+        kept.add(copies[3] > 0)
         for lineage, count in zip(lineages, copies, strict=True):
             found[lineage] += count * weights[lineage] / len(numbers)
+    assert kept == {False, True}, "an output of less than the weight of a particle is kept by chance"
     expected = {ended: 0.4, running: 0.4, rare: 0.03, lost: 0.17}
     assert {each: found[each] for each in expected} == pytest.approx(expected, abs=1e-3)
 
