@@ -322,20 +322,18 @@ def test_a_trigger_may_be_a_special_token(make: Make) -> None:
 
 
 def test_banned_strings_take_triggers_back(make: Make) -> None:
+    """The constraint waits for the trigger again, and applies after the next one."""
     generator = make()
-    he, two = (generator.tokenizer.get_id_to_piece_list().index(piece) for piece in ("he", "2"))
-    settings = forcing([two, he])
+    he, two, seven = (generator.tokenizer.get_id_to_piece_list().index(piece) for piece in ("he", "2", "7"))
     written = text(
         generator,
         8,
-        gen_settings=settings,
+        gen_settings=forcing([two, he, seven, he]),
         filters=[regex(generator, "[0-9]{2}es")],
         trigger="he",
         banned_strings=["2he"],
     )
-    assert "2he" not in written
-    if "he" in written:
-        assert written[written.index("he") + 2 :][:2].isdigit()
+    assert re.fullmatch("7he[0-9]{2}es", written)
 
 
 def test_a_constraint_is_complete_although_a_banned_string_may_have_begun(make: Make) -> None:

@@ -40,3 +40,14 @@ def test_both_outputs_have_to_fit_without_a_limit(make: Make) -> None:
     prompts = [torch.tensor([ids]) for ids in (WITH, WITHOUT)]
     with pytest.raises(GenerationError, match=r"requires 4 pages \(only 2 available\)"):
         make(512).submit(Request(prompts, SamplingParams(guidance=1.0)))
+
+
+def test_a_request_that_fits_in_part_takes_no_pages(make: Make) -> None:
+    runtime = make(512)
+    first = runtime.submit(Request([torch.tensor([WITH])], SamplingParams(), max_new_tokens=9))
+    prompts = [torch.tensor([ids]) for ids in (WITH, WITHOUT)]
+    second = runtime.submit(Request(prompts, SamplingParams(guidance=1.7), max_new_tokens=9))
+    runtime.step()
+    assert len(runtime.allocator.idle) == 1 and second.sequence in runtime.scheduler.waiting
+    assert first.result().tokens
+    assert [token.id for token in second.result().tokens] == expected(runtime.model, 1.7, 9)
