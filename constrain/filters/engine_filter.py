@@ -189,11 +189,11 @@ class ExLlamaV2EngineFilter(ExLlamaV2Filter):
         return logits
 
     def _accept_healing(self, token_id: int) -> bool:
-        rest = self._after_healing(self.vocabulary.token_bytes(token_id))
+        token = self.vocabulary.token_bytes(token_id)
+        rest = self._after_healing(token)
         if rest is None:
             return False
-        covered = len(self.vocabulary.token_bytes(token_id)) - len(rest)
-        self._healing = self._healing[covered:]
+        self._healing = self._healing[len(token) :]
         return not rest or self.matcher.accept_bytes(rest)
 
     def _fill_healing(self, row: Any, budget: int | None) -> None:

@@ -198,6 +198,14 @@ def test_a_healed_token_covers_the_prefix_and_goes_on_in_the_language(tokenizer:
         filter_.next()
 
 
+def test_a_healed_token_does_not_leave_the_language(tokenizer: ExLlamaV2Tokenizer) -> None:
+    pieces = tokenizer.get_id_to_piece_list()
+    filter_ = ExLlamaV2RegexFilter(MODEL, tokenizer, "ge|ll")
+    filter_.begin("a")
+    assert {"ase", "an", "age"} < {piece for piece in pieces if piece.startswith("a")}
+    assert {pieces[i] for i in filter_.next()[0] or ()} == {"a", "ag", "age", "al"}
+
+
 def test_engine_filters_offer_every_form_and_background_work(tokenizer: ExLlamaV2Tokenizer) -> None:
     for filter_ in every_filter(tokenizer):
         assert filter_.use_background_worker() is True

@@ -18,12 +18,16 @@ MODEL: Any = SimpleNamespace(config=SimpleNamespace(vocab_size=WIDTH))
 OPENING, CLOSING = (50, 51), (60, 61, 62)
 
 
+def made(tokenizer: ExLlamaV2Tokenizer, limit: int = 3) -> ThinkFirst:
+    inner = combine([ExLlamaV2RegexFilter(MODEL, tokenizer, "[ab]{2}")], tokenizer, WIDTH)
+    constraint = ThinkFirst(inner, Thinking(OPENING, CLOSING, limit), frozenset({EOS}), WIDTH)
+    constraint.begin()
+    return constraint
+
+
 @pytest.fixture
 def constraint(tokenizer: ExLlamaV2Tokenizer) -> ThinkFirst:
-    inner = combine([ExLlamaV2RegexFilter(MODEL, tokenizer, "[ab]{2}")], tokenizer, WIDTH)
-    made = ThinkFirst(inner, Thinking(OPENING, CLOSING, limit=3), frozenset({EOS}), WIDTH)
-    made.begin()
-    return made
+    return made(tokenizer)
 
 
 def allowed(mask: TokenMask | None) -> list[int]:
@@ -77,9 +81,23 @@ def test_the_number_of_tokens_that_suffice(constraint: ThinkFirst, tokenizer: Ex
     assert constraint.min_tokens() == len(CLOSING) - 1 + record
 
 
-def test_a_fork_goes_its_own_way(constraint: ThinkFirst) -> None:
+def test_there_may_be_no_room_for_thoughts(tokenizer: ExLlamaV2Tokenizer) -> None:
+    constraint = made(tokenizer, limit=0)
+    for token in (*OPENING, *CLOSING):
+        assert allowed(constraint.mask()) == [token]
+        accept(constraint, token)
+
+
+def test_a_fork_goes_its_own_way(constraint: ThinkFirst, tokenizer: ExLlamaV2Tokenizer) -> None:
     accept(constraint, *OPENING)
     fork = constraint.fork()
     assert fork is not None
     accept(fork, CLOSING[0])
     assert fork.forced_tokens(9) == CLOSING[1:] and not constraint.forced_tokens(9)
+    a = tokenizer.single_id("a")
+    accept(fork, *CLOSING[1:], a, a)
+    accept(constraint, *CLOSING)
+    assert allowed(fork.mask()) == [EOS] and a in allowed(constraint.mask())
+    fork.begin()
+    accept(fork, *OPENING, *CLOSING)
+    assert allowed(fork.mask()) == allowed(constraint.mask()), "the record begins again, too"

@@ -6,8 +6,6 @@ those that would have been sampled without drafts.
 
 from __future__ import annotations
 
-import torch
-
 from constrain.runtime.measurements import Measurements
 from constrain.runtime.outputs import SampledToken, Update
 from constrain.runtime.sampler.batch_sampler import SampledBatch
@@ -42,7 +40,7 @@ def _token(sequence: SequenceState, sampled: SampledBatch, place: int) -> Sample
     token = SampledToken(sampled.tokens[place], sampled.probabilities[place])
     if count and sampled.top is not None:
         ids, probabilities = sampled.top[place]
-        token.top = _first(ids, count), _first(probabilities, count)
+        token.top = ids[..., :count], probabilities[..., :count]  # those of other rows may be more
     if request.return_logits:
         logits = sampled.raw if request.raw_logits else sampled.final
         token.logits = None if logits is None else logits[place]
@@ -52,8 +50,3 @@ def _token(sequence: SequenceState, sampled: SampledBatch, place: int) -> Sample
     if request.hook is not None and sampled.final is not None:
         token.final_logits = sampled.final[place]
     return token
-
-
-def _first(values: torch.Tensor, count: int) -> torch.Tensor:
-    """Return the first values of the last dimension; those of other rows may be more."""
-    return values if values.shape[-1] == count else values[..., :count]
