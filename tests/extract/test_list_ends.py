@@ -6,6 +6,7 @@ import asyncio
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,8 +18,9 @@ from constrain.completion import Completion
 from constrain.documents import Document
 from constrain.engine import allocate_bitmask
 from constrain.engine.bitmask import unpacked
-from constrain.extract import Calibration, Extraction, Target
-from constrain.extract.list_ends import _Place, doubtful_end
+from constrain.extract import Calibration, Confidence, Extraction, Target
+from constrain.extract.leaves import find_leaves
+from constrain.extract.list_ends import _is_better, _Place, doubtful_end
 from constrain.filters.vocabularies import vocabulary_of
 
 WORDS = ["ash", "bay", "cob", "dun", "elm", "fir", "gum", "hop", "ivy"]
@@ -140,6 +142,39 @@ def test_items_in_place_of_ends_repeat_none_before_them(tiny_dir: Path) -> None:
     schema = {"type": "array", "items": {"const": "ash"}, "minItems": 1, "maxItems": 9}
     raw, longer = loaded(tiny_dir, 0), loaded(tiny_dir, 1e12)
     assert [longer.extract(schema, text).json for text in TEXTS] == [raw.extract(schema, text).json for text in TEXTS]
+
+
+@pytest.mark.parametrize(
+    ("before", "comma", "after", "added"),
+    [
+        ('{"a": ["x", "y"', ", ", '"z"], "b": "x"}', ["z"]),
+        ('{"a": [{"n": 1, "m": [2, 3]}', ", ", '{"n": 4, "m": [5]}], "b": 6}', ["4", "5"]),
+        ('{"a": [{"n": 1, "m": [2', ", ", '3]}, {"n": 4, "m": []}]}', ["3"]),
+        ("[[1, 2], [3", ", ", "4], [5]]", ["4"]),
+        ("[[1, 2], [3]", ", ", "[4, 5]]", ["4", "5"]),
+    ],
+)
+@pytest.mark.parametrize(("shares", "is_better"), [((0.9, 0.7), True), ((0.9, 0.5), False)])
+def test_an_item_counts_by_the_share_of_its_values_that_are_likely_to_be_right(
+    before: str, comma: str, after: str, added: list[str], shares: tuple[float, float], is_better: bool
+) -> None:
+    """An end that is 1.5 times as probable as the item stands by a margin of 2 where the share is at most 0.75."""
+    record = (before + comma + after).encode()
+    probable = dict(zip(added, shares if len(added) > 1 else [sum(shares) / 2], strict=True))
+    leaves = [
+        SimpleNamespace(start=each.start, confidence=Confidence(probable.get(each.text.decode().strip('"'), 0.01)))
+        for each in find_leaves(record)
+    ]
+    texts = [before.encode(), comma.encode(), after.encode()]
+    vocabulary = SimpleNamespace(token_bytes=texts.__getitem__)
+    reader: Any = SimpleNamespace(
+        grammar=SimpleNamespace(vocabulary=vocabulary), target=Target.of({}), leaves=lambda _: leaves
+    )
+    place = _Place()
+    place.read(texts[0])
+    end: Any = SimpleNamespace(number=1, depth=place.depth, odds=1.5)
+    written: Any = SimpleNamespace(tokens=[0, 1, 2], text=record.decode())
+    assert _is_better(reader, written, end, 2.0) == is_better
 
 
 def test_records_are_complete_where_another_item_has_no_place(tiny_dir: Path) -> None:

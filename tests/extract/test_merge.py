@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import pytest
 from gold import FILLER, Gold, Partial
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -178,3 +179,22 @@ def test_what_one_of_two_chunks_overlooked_comes_in_order() -> None:
 
 def test_items_that_are_not_said_word_for_word_are_compared_near_the_overlap() -> None:
     assert records_of(["a", "b", "c"], ["c", "d"]).json == ["a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ([{"n": "x", "in": ["a", "b"]}], [{"n": "x", "in": ["b", "c"]}], [{"n": "x", "in": ["a", "b", "c"]}]),
+        ([{"n": "x", "in": ["a"]}], [{"n": "y", "in": ["a"]}], [{"n": "x", "in": ["a"]}, {"n": "y", "in": ["a"]}]),
+        ([{"in": ["a"]}, {"in": ["b"]}], [{"in": ["b"]}, {"in": ["c"]}], [{"in": ["a"]}, {"in": ["b"]}, {"in": ["c"]}]),
+        ([["a"], ["b", "c"]], [["b", "c"], ["d"]], [["a"], ["b", "c"], ["d"]]),
+        ([{"of": {"b": 1, "c": None}}], [{"of": {"b": 1, "c": 2}}], [{"of": {"b": 1, "c": 2}}]),
+        ([{"of": {"b": 1}}], [{"of": {"b": 2}}], [{"of": {"b": 1}}, {"of": {"b": 2}}]),
+        ([{"n": 1}], [{"n": True}], [{"n": 1}, {"n": True}]),
+        ([{"n": None}], [{"n": "x"}], [{"n": None}, {"n": "x"}]),
+    ],
+)
+def test_items_without_quotes_are_the_same_if_all_that_both_have_agrees(before: Any, after: Any, expected: Any) -> None:
+    """Their lists do not differ: each chunk may have items that the other has not."""
+    node = records_of(before, after)
+    assert node.json == expected and not conflicts(node)
