@@ -283,8 +283,9 @@ def test_an_output_that_cannot_take_failures_is_an_error(path: Path) -> None:
 def test_progress_is_told_for_each_document(path: Path) -> None:
     extracted(path, documents(3))
     told: list[tuple[int, bool]] = []
-    extracted(path, documents(6), on_line=lambda progress, line: told.append((progress.documents, line is None)))
-    assert told == [(1, True), (2, True), (3, True), (4, False), (5, False), (6, False)]
+    inputs = [*documents(6), unreadable("a.pdf")]
+    extracted(path, inputs, on_line=lambda progress, line: told.append((progress.documents, line is None)))
+    assert told == [(1, True), (2, True), (3, True), (4, False), (5, False), (6, False), (7, False)]
 
 
 def test_a_stream_has_the_order_of_the_documents() -> None:
@@ -292,6 +293,15 @@ def test_a_stream_has_the_order_of_the_documents() -> None:
     run(Stream(file), [*documents(20), Document("fail", "a.txt"), unreadable("b.txt"), Document("text", "c.txt")])
     sources = [json.loads(line)["source"] for line in file.getvalue().splitlines()]
     assert sources == [*(f"{number}.txt" for number in range(20)), "a.txt", "b.txt", "c.txt"]
+
+
+def test_a_stream_has_a_line_as_soon_as_those_before_it() -> None:
+    file, found = BytesIO(), list[int]()
+    stream = Stream(file)
+    for position in (1, 0, 3, 2):
+        stream.append({"source": str(position)}, position)
+        found.append(len(file.getvalue().splitlines()))
+    assert found == [0, 2, 2, 4]
 
 
 def test_a_stream_has_what_was_done_before_an_end() -> None:

@@ -57,6 +57,16 @@ def test_leaves_are_columns_by_their_pointer(path: Path) -> None:
     assert (second["source"], second["/source"]) == ("1.txt", "x")
 
 
+def test_rows_have_the_order_of_the_documents(path: Path) -> None:
+    table(path, *({"number": number} for number in range(30)))
+    assert [int(row["/number"]) for row in rows(path)] == list(range(30))
+
+
+def test_a_column_is_no_part_of_another_that_its_name_begins(path: Path) -> None:
+    table(path, {"a": None, "ab": 1, "abc": {"d": 2}})
+    assert list(rows(path)[0]) == ["source", "/a", "/ab", "/abc/d"]
+
+
 def test_json_is_an_array_of_the_lines(tmp_path: Path) -> None:
     path = tmp_path / "out.json"
     table(path, {"name": "Zürich\n", "list": [1, {"a": None}]}, {"name": "Max"})
@@ -150,10 +160,10 @@ def test_names_that_are_no_text_are_kept(tmp_path: Path) -> None:
 
 
 def test_failures_are_rows(path: Path) -> None:
-    table(path, {"name": "Ada"}, {"name": "fail"})
+    table(path, {"name": "fail"}, {"name": "Ada"})
     first, second = rows(path)
     assert list(first) == ["source", "/name", "error"]
-    assert not first["error"] and second["error"] == "ExtractionError: it says so"
+    assert first["error"] == "ExtractionError: it says so" and not second["error"]
 
 
 def test_the_journal_is_continued_and_the_table_replaced(path: Path) -> None:
