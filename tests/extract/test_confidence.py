@@ -12,21 +12,27 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import constrain
 from constrain import LLM
+from constrain.engine.alternatives import Alternatives
+from constrain.engine.bitmask import packed
 from constrain.errors import ArgumentError
 from constrain.extract import Calibration, Extraction, Target
 from constrain.extract.curves import Logistic
+from constrain.extract.distribution import Distribution
 from constrain.extract.extraction import PRESENT
 from constrain.extract.leaves import Leaf, find_leaves
 from constrain.extract.options import ExtractionOptions
 from constrain.filters import ExLlamaV2RegexFilter
-from constrain.filters.masks import flags
+from constrain.filters.masks import RowMask, flags
 from constrain.filters.vocabularies import vocabulary_of
 from constrain.generator import ExLlamaV2Sampler
+from constrain.kernels import MAX_CHOICES
+from constrain.runtime.confidence import TokenConfidence
 
 SCHEMA = {
     "type": "object",
@@ -137,12 +143,16 @@ def test_exact_alternatives(llm: LLM, text: str, seed: int | None) -> None:
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_every_leaf_without_further_requests(llm: LLM, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("seed", [None, 1])
+def test_every_leaf_without_further_requests(
+    llm: LLM, text: str, seed: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Probabilities are products over the tokens of a value, removed shares the largest of its tokens."""
     submitted = []
     submit = llm.runtime.submit
     monkeypatch.setattr(llm.runtime, "submit", lambda request: submitted.append(request) or submit(request))
-    extraction, force, leaves = extracted(llm, text)
+    options = {} if seed is None else {"seed": seed, "temperature": 2.0}  # an age that might have more digits
+    extraction, force, leaves = extracted(llm, text, **options)
     assert len(submitted) == 1
     for leaf, confidence in zip(leaves, extraction.confidence.values(), strict=True):
         steps = [(force.shares((*force.tokens[:number],)), force.tokens[number]) for number in force.span(leaf)]
@@ -158,6 +168,18 @@ def test_every_leaf_without_further_requests(llm: LLM, text: str, monkeypatch: p
         else:
             assert confidence.probability == confidence.alternatives[name]
             assert sum(confidence.alternatives.values()) == pytest.approx(1, abs=1e-12)
+
+
+@pytest.mark.parametrize(("written", "share"), [(2, 0.3), (1, 0.15)])
+def test_where_many_tokens_are_allowed_all_that_may_not_begin_null_are_others(written: int, share: float) -> None:
+    pieces = [b"n", b"null", b'"x']
+    words = 2 * MAX_CHOICES // 32
+    mask, watched = RowMask(packed(range(32 * words), words)), RowMask(packed([0, 1], words))
+    logits = np.log(np.array([0.1, 0.15], np.float32))
+    step = TokenConfidence(math.log(share), 0.0, mask, watched, 0.0, logits)
+    distribution = Distribution(Alternatives(b"", (b"null",), True, True), pieces.__getitem__, 32 * words)
+    assert distribution.follow([written], [step])
+    assert distribution.probabilities() == pytest.approx({PRESENT: 0.75, "null": 0.25})
 
 
 def test_many_and_asynchronous(llm: LLM) -> None:
