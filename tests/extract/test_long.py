@@ -272,6 +272,8 @@ def test_a_list_keeps_what_its_schema_allows_and_the_rest_is_a_conflict() -> Non
 def test_required_values_that_no_chunk_has_are_asked_of_the_beginning() -> None:
     result = letter(found_words, f"{ASIDES}Total 7. #x {ASIDES}")
     assert result.value == Letter(kind="letter", title="made up", total=7, paid=None, tags=["x"])
+    num_requests = len(result.tokens) // 2 + 1
+    assert result.usage == Usage(10 * num_requests, 5 * num_requests, 2 * num_requests)
 
 
 def test_a_part_of_a_document_has_spans_of_its_own_text() -> None:
