@@ -9,6 +9,7 @@ import pytest
 
 from constrain.errors import ArgumentError, RunError
 from constrain.evaluation import Confusion, Documents, Evaluation, Score, evaluate
+from constrain.evaluation.spans import SpanScore
 from constrain.runs import Line
 
 
@@ -187,6 +188,12 @@ def test_spans_of_values_that_are_compared() -> None:
     assert (score.gold, score.found, score.overlapping, score.exact) == (3, 3, 2, 1)
     assert (score.precision, score.recall, score.f1) == (2 / 3, 2 / 3, 2 / 3)
     assert score.mean_overlap == pytest.approx((1 + 2 / 6 + 0) / 3)
+
+
+def test_spans_may_lack_or_be_empty() -> None:
+    empty, other = [3, 3], [4, 4]
+    score = SpanScore.of([(None, [1, 2]), ([1, 2], None), (None, None), (empty, empty), (empty, other), ([0, 3], empty)])
+    assert score == SpanScore(gold=4, found=4, overlapping=1, exact=1, mean_overlap=1 / 4)
 
 
 def test_probabilities_of_values_and_nulls() -> None:
