@@ -8,6 +8,9 @@ import httpx
 import pytest
 from openai import OpenAI
 
+from constrain.serve.endpoints.responses import messages_of
+from constrain.serve.protocol.responses import ITEMS
+
 INPUT: list[dict[str, Any]] = [
     {"role": "developer", "content": "Be brief."},
     {"role": "user", "content": [{"type": "input_text", "text": "a"}]},
@@ -41,6 +44,24 @@ def test_items_are_listed_with_those_that_came_before(client: httpx.Client, url:
     assert [item.id for item in newest.data] == [item.id for item in reversed(items)][:2] and newest.has_more
     after = listed.list(second["id"], after=items[2].id).data
     assert [item.id for item in after] == [items[1].id, items[0].id]
+
+
+def test_thoughts_text_and_calls_are_one_message_until_there_is_other_text() -> None:
+    thoughts = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "hmm"}]}
+    call = {"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}"}
+    text: dict[str, Any] = {"role": "assistant", "content": "a"}
+    items = [thoughts, text, call, text, {"role": "user", "content": "b"}, call, thoughts, call, text, text]
+    images: Any = None
+    found = messages_of(ITEMS.validate_python(items), "/input", images)
+    assert [(each.role, each.reasoning_content, each.content, len(each.tool_calls or ())) for each in found] == [
+        ("assistant", "hmm", "a", 1),
+        ("assistant", None, "a", 0),
+        ("user", None, "b", 0),
+        ("assistant", None, None, 1),
+        ("assistant", "hmm", None, 1),
+        ("assistant", None, "a", 0),
+        ("assistant", None, "a", 0),
+    ]
 
 
 @pytest.mark.parametrize(

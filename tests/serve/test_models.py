@@ -63,6 +63,7 @@ def test_a_constraint_applies_after_the_thoughts(thinking_app: Starlette) -> Non
 
 def test_without_effort_the_model_does_not_think(thinking_app: Starlette) -> None:
     answer = ask(thinking_app, reasoning_effort="none", max_tokens=8)
+    assert answer["usage"]["prompt_tokens"] > ask(thinking_app)["usage"]["prompt_tokens"], "the prompt closes thoughts"
     assert answer["choices"][0]["message"]["content"] in ("yes", "no")
     assert "reasoning_content" not in answer["choices"][0]["message"]
 
