@@ -139,3 +139,8 @@ class Request:
         found = [name for name, is_set in settings.items() if is_set]
         if found:
             raise ArgumentError(f"faithful sampling is of the model's own distribution, without {', '.join(found)}")
+
+    @property
+    def host_bound(self) -> list[str]:
+        """User-facing names of the settings that make every token wait for the host before the next pass."""
+        return ["post_sampling_hooks"] if self.hook is not None else []

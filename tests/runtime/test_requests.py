@@ -10,6 +10,7 @@ import torch
 
 from constrain.errors import ArgumentError, BudgetError, GenerationError
 from constrain.filters import ExLlamaV2RegexFilter, combine
+from constrain.generator import ExLlamaV2DynamicJob, ExLlamaV2Sampler
 from constrain.runtime import Request, Runtime, SamplingParams
 from constrain.runtime.forward_batch import BatchRow
 from constrain.runtime.sampler.params import TokenBias
@@ -20,6 +21,22 @@ Make = Callable[..., Runtime]
 
 def asked(count: int | None = 8, ids: tuple[int, ...] = (5, 6, 7), **options: object) -> Request:
     return Request([torch.tensor([ids])], GREEDY, max_new_tokens=count, **options)  # type: ignore[arg-type]
+
+
+def test_only_hooks_keep_a_request_on_the_host(make: Make) -> None:
+    """With all other settings and options, sampling runs on the device."""
+    runtime = make()
+    fields = ExLlamaV2Sampler.Settings(
+        typical=0.5, mirostat=True, dry_multiplier=1.0, xtc_probability=0.5, token_bias=torch.zeros(384)
+    )
+    filters = [ExLlamaV2RegexFilter(runtime.model, runtime.tokenizer, "[a-z]+")]
+    options = {"filters": filters, "banned_strings": ["x"], "trigger": "e", "return_logits": True}
+    ids = torch.tensor([[5, 6]])
+    plain = ExLlamaV2DynamicJob(ids, 4, gen_settings=fields, **options).request(runtime.tokenizer, 384)
+    assert plain.host_bound == []
+    fields.post_sampling_hooks = [lambda _: None]
+    hooked = ExLlamaV2DynamicJob(ids, 4, gen_settings=fields).request(runtime.tokenizer, 384)
+    assert hooked.host_bound == ["post_sampling_hooks"]
 
 
 def test_every_row_of_a_pass_may_have_its_own_bias(make: Make) -> None:
