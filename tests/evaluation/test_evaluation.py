@@ -192,7 +192,8 @@ def test_spans_of_values_that_are_compared() -> None:
 
 def test_spans_may_lack_or_be_empty() -> None:
     empty, other = [3, 3], [4, 4]
-    score = SpanScore.of([(None, [1, 2]), ([1, 2], None), (None, None), (empty, empty), (empty, other), ([0, 3], empty)])
+    pairs = [(None, [1, 2]), ([1, 2], None), (None, None), (empty, empty), (empty, other), ([0, 3], empty)]
+    score = SpanScore.of(pairs)
     assert score == SpanScore(gold=4, found=4, overlapping=1, exact=1, mean_overlap=1 / 4)
 
 
