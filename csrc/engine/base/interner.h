@@ -17,10 +17,10 @@ class SequenceInterner {
 
   /// Returns the key of an id; valid until the next call of `intern`.
   std::span<const uint32_t> operator[](uint32_t id) const {
-    return {words_.data() + ends_[id], words_.data() + ends_[id + 1]};
+    return {words_.data() + (id ? ends_[id - 1] : 0), words_.data() + ends_[id]};
   }
 
-  size_t size() const { return ends_.size() - 1; }
+  size_t size() const { return ends_.size(); }
 
  private:
   static constexpr size_t kFirst = 16;  // elements that a list has room for at first
@@ -30,9 +30,9 @@ class SequenceInterner {
   void reserve(std::vector<Element>& list, size_t size);
 
   MemoryShare memory_;
-  std::vector<uint32_t> words_;     // all keys, end to end
-  std::vector<size_t> ends_ = {0};  // key i is words_[ends_[i] .. ends_[i + 1])
-  std::vector<uint32_t> slots_;     // open addressing; id + 1, or 0 where free
+  std::vector<uint32_t> words_;  // all keys, end to end
+  std::vector<size_t> ends_;     // of the keys in `words_`
+  std::vector<uint32_t> slots_;  // open addressing; id + 1, or 0 where free
 };
 
 }  // namespace constrain

@@ -9,14 +9,13 @@
 
 namespace constrain::cfg {
 
-std::vector<RuleId> BodyRule::callees() const {
-  std::vector<RuleId> result;
+void BodyRule::add_callees(std::vector<RuleId>& out) const {
+  const auto first = static_cast<std::ptrdiff_t>(out.size());
   for (const Body::State& state : body_.states) {
-    for (const Edge& edge : state.edges) result.push_back(edge.symbol);
+    for (const Edge& edge : state.edges) out.push_back(edge.symbol);
   }
-  std::sort(result.begin(), result.end());
-  result.erase(std::unique(result.begin(), result.end()), result.end());
-  return result;
+  std::sort(out.begin() + first, out.end());
+  out.erase(std::unique(out.begin() + first, out.end()), out.end());
 }
 
 void BodyRule::expand(Local state, const Lengths& lengths, Expansion& out) {

@@ -20,7 +20,7 @@ class BodyRule final : public Rule, private CompletionHints {
   void expand(Local state, const Lengths& lengths, Expansion& out) override;
   bool is_final(Local state, const Lengths&) override { return body_.states[state].edges.empty(); }
   uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;
-  std::vector<RuleId> callees() const override;
+  void add_callees(std::vector<RuleId>& out) const override;
 
  private:
   uint64_t max_remaining(RuleBounds& bounds) override;
@@ -45,7 +45,7 @@ class CountedRule final : public Rule, private MaskHints, private CompletionHint
   bool apply(Guard guard, uint8_t byte, Reg& reg, Registers& registers) const override;
   bool describe(Local state, Reg reg, uint64_t horizon, std::vector<uint64_t>& out) const override;
   uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override;
-  std::vector<RuleId> callees() const override { return {element_}; }
+  void add_callees(std::vector<RuleId>& out) const override { out.push_back(element_); }
 
  private:
   // In `kFewer` and `kEnough` the register holds the number of words begun, minus one.

@@ -81,7 +81,9 @@ class UnionRule final : public Rule, private CompletionHints {
   Outlay max_outlay(Local, Reg, uint64_t, RuleBounds&) override { return {0, 0, true}; }
   uint64_t max_to_differ(RuleBounds& bounds) override;
   uint64_t count_values(Local state, Reg reg, const ParseTable& grammar) override;
-  std::vector<RuleId> callees() const override { return alternatives_; }
+  void add_callees(std::vector<RuleId>& out) const override {
+    out.insert(out.end(), alternatives_.begin(), alternatives_.end());
+  }
   std::span<const RuleId> union_of() const override { return alternatives_; }
 
  private:

@@ -21,7 +21,7 @@ class LeadingSpaceRule final : public Rule, private CompletionHints {
   uint64_t remaining(Local state, Reg, const Lengths& lengths) override { return state == kEnd ? 0 : lengths[text_]; }
   uint64_t max_remaining(RuleBounds&) override { return 0; }
   Outlay max_outlay(Local, Reg, uint64_t, RuleBounds&) override { return {0, 0, true}; }
-  std::vector<RuleId> callees() const override { return {text_}; }
+  void add_callees(std::vector<RuleId>& out) const override { out.push_back(text_); }
 
  private:
   enum : Local { kStart, kText, kEnd };

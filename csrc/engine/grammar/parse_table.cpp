@@ -13,7 +13,7 @@ ParseTable::ParseTable(Grammar grammar, TokenSizes tokens, const Limits& limits)
     : grammar_(std::move(grammar)), tokens_(tokens), limits_(limits) {
   begin();
   bool longer = false;
-  for (const auto& rule : grammar_.rules) longer |= rule->refine();
+  for (const auto& rule : grammar_.rules) longer |= rule->refine(*this, lengths_);
   if (longer) begin();
 }
 
@@ -23,12 +23,12 @@ void ParseTable::begin() {
     throw EmptyLanguage();
   }
   for (const auto& rule : grammar_.rules) {
-    rule->prepare(*this, lengths_);
     uses_depth_ |= rule->mask_hints().uses_depth();
     remaining_exact_ &= rule->completion_hints().is_remaining_exact();
     remaining_least_ &= rule->completion_hints().is_remaining_least();
   }
   const auto lock = this->lock();
+  prepared_.assign(grammar_.rules.size(), false);
   slots_.clear();
   places_.emplace().intern({});  // kDone
   ranges_.emplace(), numbers_.clear();
@@ -37,6 +37,16 @@ void ParseTable::begin() {
   done->accepting = true;
   slots_.grow().row = done;
   start_ = intern(grammar_.root, grammar_.rules[grammar_.root]->start());
+}
+
+Rule& ParseTable::prepared(RuleId id) const {
+  Rule& rule = *grammar_.rules[id];
+  if (!prepared_[id]) {
+    const MemoryAccount::Scope scope(account_);
+    rule.prepare(*this, lengths_);
+    prepared_[id] = true;
+  }
+  return rule;
 }
 
 StateId ParseTable::intern(RuleId rule, Local local) const {
@@ -49,8 +59,9 @@ StateId ParseTable::intern(RuleId rule, Local local) const {
   // Earlier places may have no slot yet, if memory ran out.
   for (size_t next = slots_.size(); next <= state; ++next) {
     const std::span<const uint32_t> at = (*places_)[static_cast<uint32_t>(next)];
+    Rule& rule = prepared(at[0]);
     Slot& slot = slots_.grow();
-    slot.rule = grammar_.rules[at[0]].get();
+    slot.rule = &rule;
     slot.id = at[0];
     slot.local = Local{at[2]} << 32 | at[1];
   }
@@ -136,8 +147,7 @@ uint64_t ParseTable::count_values_of(RuleId rule) const {
   // A rule under evaluation counts as one value, so that recursion ends.
   const auto [it, added] = varieties_.try_emplace(rule, 1);
   if (!added) return it->second;
-  const uint64_t variety =
-      grammar_.rules[rule]->completion_hints().count_values(grammar_.rules[rule]->start(), 0, *this);
+  const uint64_t variety = prepared(rule).completion_hints().count_values(grammar_.rules[rule]->start(), 0, *this);
   return varieties_[rule] = variety;
 }
 

@@ -140,6 +140,9 @@ class ParseTable {
   /// Fewest bytes from a state to the end of its rule.
   uint64_t remaining(StateId state, Reg reg) const;
 
+  /// A rule, which is prepared if it was not. Called under the lock.
+  Rule& prepared(RuleId rule) const;
+
   /// Start state of a rule.
   StateId entry(RuleId rule) const;
 
@@ -169,7 +172,7 @@ class ParseTable {
     enum class Final : uint8_t { unknown, no, yes } final = Final::unknown;
   };
 
-  /// Prepares the rules, and restarts the numbering of states.
+  /// Measures the rules, and restarts the numbering of states.
   void begin();
 
   Slot& slot(StateId state) const { return slots_[state]; }
@@ -195,6 +198,7 @@ class ParseTable {
   bool uses_depth_ = false, remaining_exact_ = true, remaining_least_ = true;
 
   std::shared_ptr<MemoryAccount> account_ = MemoryAccount::current();
+  mutable std::vector<bool> prepared_;  // by rule
   mutable std::recursive_mutex mutex_;  // recursive, because rules that embed configurations call back
   mutable MemoryShare memory_;          // memory of the rows and the states
   mutable Arena rows_;

@@ -13,6 +13,12 @@ bool Rule::is_final(Local state, const Lengths& lengths) {
   return expansion.accepting && expansion.bytes.empty() && expansion.calls.empty();
 }
 
+std::vector<RuleId> Rule::callees() const {
+  std::vector<RuleId> all;
+  add_callees(all);
+  return all;
+}
+
 MaskHints& Rule::mask_hints() {
   static MaskHints none;
   return none;
@@ -26,11 +32,13 @@ CompletionHints& Rule::completion_hints() {
 Lengths Grammar::shortest_words() const {
   Lengths lengths(rules.size(), kInfinite);
   std::vector<std::pair<RuleId, RuleId>> calls;  // callee and caller
-  std::vector<RuleId> queue, next;
+  std::vector<RuleId> queue, next, callees;
   std::vector<bool> queued(rules.size(), true);
-  queue.reserve(rules.size());
+  queue.reserve(rules.size()), calls.reserve(2 * rules.size());
   for (auto id = static_cast<RuleId>(rules.size()); id-- > 0;) {
-    for (const RuleId callee : rules[id]->callees()) calls.emplace_back(callee, id);
+    callees.clear();
+    rules[id]->add_callees(callees);
+    for (const RuleId callee : callees) calls.emplace_back(callee, id);
     queue.push_back(id);  // callees mostly come after their callers, and are measured first
   }
   std::ranges::sort(calls);

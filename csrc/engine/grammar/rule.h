@@ -59,13 +59,14 @@ class Rule {
 
   virtual Local start() = 0;
 
-  /// Receives the shortest word of every rule, before any call but `start`, `remaining` and `callees`; again if a
-  /// rule's `refine` changed them. Both arguments stay valid.
+  /// Receives the shortest word of every rule when the rule is first reached, before any call but `start`, `remaining`,
+  /// `add_callees`, `refine` and properties of the rule as a whole; again if some `refine` changed these words. Both
+  /// arguments stay valid. Called under the grammar's lock.
   virtual void prepare(const ParseTable& /*grammar*/, const Lengths& /*lengths*/) {}
 
-  /// Computes what needs the running grammar, once all rules are prepared. Returns true if this rule's shortest word
-  /// may be longer than `remaining` said so far.
-  virtual bool refine() { return false; }
+  /// Computes what needs the running grammar. Returns true if this rule's shortest word may be longer than `remaining`
+  /// said so far.
+  virtual bool refine(const ParseTable& /*grammar*/, const Lengths& /*lengths*/) { return false; }
 
   /// Lists the edges of a state. Called once a state, under the grammar's lock. Edges out of the start state carry no
   /// guards. Calls of rules whose `lengths` entry is infinite must not be offered.
@@ -81,8 +82,9 @@ class Rule {
   /// lower bound is not enough. Called under the grammar's lock.
   virtual uint64_t remaining(Local state, Reg reg, const Lengths& lengths) = 0;
 
-  /// Rules that this one may call.
-  virtual std::vector<RuleId> callees() const { return {}; }
+  /// Appends the rules that this one may call.
+  virtual void add_callees(std::vector<RuleId>& /*out*/) const {}
+  std::vector<RuleId> callees() const;
 
   /// The rules whose union this one is; empty if it is something else.
   virtual std::span<const RuleId> union_of() const { return {}; }

@@ -21,11 +21,13 @@ RuleBounds::RuleBounds(const ParseTable& grammar, const Grammar& rules, const Le
     : grammar_(grammar), rules_(rules), lengths_(lengths), nesting_(rules.rules.size()), callees_(rules.rules.size()) {
   for (RuleId rule = 0; rule < rules.rules.size(); ++rule) {
     if (lengths[rule] == kInfinite) continue;
-    callees_[rule] = rules.rules[rule]->callees();
+    rules.rules[rule]->add_callees(callees_[rule]);
     std::erase_if(callees_[rule], [&](RuleId callee) { return lengths[callee] == kInfinite; });
     if (!nests(rule)) others_.push_back(rule);
   }
 }
+
+CompletionHints& RuleBounds::hints(RuleId rule) const { return grammar_.prepared(rule).completion_hints(); }
 
 const TokenReach& RuleBounds::reach() const { return grammar_.tokens().reach; }
 
@@ -33,7 +35,7 @@ uint64_t RuleBounds::to_differ(RuleId rule) {
   const auto [it, added] = to_differ_.try_emplace(rule, kInfinite);
   if (!added || depth_ == kMaxDepth) return it->second;
   ++depth_;
-  const uint64_t bytes = rules_.rules[rule]->completion_hints().max_to_differ(*this);
+  const uint64_t bytes = hints(rule).max_to_differ(*this);
   --depth_;
   return to_differ_[rule] = bytes;
 }

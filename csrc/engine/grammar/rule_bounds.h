@@ -26,7 +26,7 @@ class RuleBounds {
   /// More than any array has items.
   static constexpr uint64_t kItems = 1'000'000'000'000;
 
-  /// `rules` are those of `grammar`, prepared.
+  /// `rules` are those of `grammar`.
   RuleBounds(const ParseTable& grammar, const Grammar& rules, const Lengths& lengths);
 
   /// Shortest words of the rules.
@@ -66,7 +66,7 @@ class RuleBounds {
     std::vector<std::optional<uint64_t>> opened;   // by the number of brackets
   };
 
-  CompletionHints& hints(RuleId rule) const { return rules_.rules[rule]->completion_hints(); }
+  CompletionHints& hints(RuleId rule) const;
   bool nests(RuleId rule) const { return !callees_[rule].empty(); }
   uint64_t waiting(RuleId rule);
   const CompletionHints::Outlay& fresh(RuleId rule);

@@ -25,6 +25,12 @@ void ArrayRule::prepare(const ParseTable& grammar, const Lengths& lengths) {
   if (!plan_->possible(0, unpack(0).tallies, 1)) max_ = 0;
 }
 
+bool ArrayRule::refine(const ParseTable& grammar, const Lengths& lengths) {
+  if (!distinct_) return false;
+  prepare(grammar, lengths);
+  return distinct_->refine();
+}
+
 void ArrayRule::call_item(uint32_t index, Guard guard, Expansion& out) const {
   const uint32_t next = std::min<uint32_t>(index + 1, static_cast<uint32_t>(spec_.prefix.size()));
   for (const auto& choice : spec_.choices(index)) {
@@ -400,12 +406,10 @@ uint64_t ArrayRule::count_values(Local state, Reg reg, const ParseTable& grammar
   return more ? std::max<uint64_t>(item, 1) : 1;
 }
 
-std::vector<RuleId> ArrayRule::callees() const {
-  std::vector<RuleId> all;
+void ArrayRule::add_callees(std::vector<RuleId>& out) const {
   for (uint64_t index = 0; index <= spec_.prefix.size(); ++index) {
-    for (const auto& choice : spec_.choices(index)) all.push_back(choice.value);
+    for (const auto& choice : spec_.choices(index)) out.push_back(choice.value);
   }
-  return all;
 }
 
 uint64_t ArrayRule::max_items(const Lengths& lengths) const {

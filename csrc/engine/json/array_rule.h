@@ -23,7 +23,7 @@ class ArrayRule final : public Rule, private MaskHints, private CompletionHints 
   void prepare(const ParseTable& grammar, const Lengths& lengths) override;
   void expand(Local state, const Lengths& lengths, Expansion& out) override;
   bool is_final(Local state, const Lengths&) override { return state == encode(Phase::end); }
-  bool refine() override { return distinct_ && distinct_->refine(); }
+  bool refine(const ParseTable& grammar, const Lengths& lengths) override;
   bool apply(Guard guard, uint8_t byte, Reg& reg, Registers& registers) const override;
   bool describe(Local state, Reg reg, uint64_t horizon, std::vector<uint64_t>& out) const override;
   bool uses_depth() const override { return whitespace_.indents(); }
@@ -44,7 +44,7 @@ class ArrayRule final : public Rule, private MaskHints, private CompletionHints 
   Reg ending(Local state, Reg reg, Registers& registers) const override;
   uint64_t max_to_differ(RuleBounds& bounds) override;
   uint64_t count_values(Local state, Reg reg, const ParseTable& grammar) override;
-  std::vector<RuleId> callees() const override;
+  void add_callees(std::vector<RuleId>& out) const override;
 
  private:
   /// Items that must differ are parsed `inside` the array; others are called.

@@ -127,7 +127,7 @@ uint64_t ObjectCost::planned_length(const Members& members, std::vector<uint64_t
   const uint64_t line = whitespace_.indents() ? 1 : 0;
   const auto add = [&](uint64_t length) { sum = add_lengths(sum, add_lengths(length, (count++ > 0 ? 2 : 1) + line)); };
   for (const auto& [name, unused] : plan.properties) insert(needed, name);
-  needed = shape_.with_needed(needed);
+  shape_.add_needed(needed);
   for (const uint64_t length : plan.others) add(length);
 
   // Optional members that fill up the least count: those that require no other, or else all.
@@ -136,7 +136,7 @@ uint64_t ObjectCost::planned_length(const Members& members, std::vector<uint64_t
   };
   std::vector<uint64_t> optional, dependent;
   for (uint32_t name = 0; name < shape_.spec.properties.size(); ++name) {
-    if (has(members.seen, name)) continue;
+    if (has(members.seen, name) || (shape_.spec.min == 0 && !has(needed, name))) continue;
     const auto duties = plan.properties.find(name);
     const uint64_t length = member_length(name, lengths, duties == plan.properties.end() ? 0 : duties->second);
     if (has(needed, name)) {

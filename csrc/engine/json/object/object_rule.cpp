@@ -22,15 +22,13 @@ ObjectRule::ObjectRule(ObjectSpec spec, Whitespace whitespace)
       mask_hints_(shape_, state_, whitespace_),
       completion_hints_(shape_, state_, cost_, whitespace_) {}
 
-std::vector<RuleId> ObjectRule::callees() const {
-  std::vector<RuleId> all;
+void ObjectRule::add_callees(std::vector<RuleId>& out) const {
   for (const auto& property : shape_.spec.properties) {
-    for (const auto& choice : property.choices) all.push_back(choice.value);
+    for (const auto& choice : property.choices) out.push_back(choice.value);
   }
   for (const auto& others : shape_.spec.others) {
-    for (const auto& choice : others.choices) all.push_back(choice.value);
+    for (const auto& choice : others.choices) out.push_back(choice.value);
   }
-  return all;
 }
 
 void ObjectRule::prepare(const ParseTable& grammar, const Lengths& lengths) {

@@ -30,7 +30,7 @@ class ObjectRule final : public Rule {
   uint64_t remaining(Local state, Reg reg, const Lengths& lengths) override {
     return cost_.remaining(state, reg, lengths);
   }
-  std::vector<RuleId> callees() const override;
+  void add_callees(std::vector<RuleId>& out) const override;
   MaskHints& mask_hints() override { return mask_hints_; }
   CompletionHints& completion_hints() override { return completion_hints_; }
 

@@ -16,7 +16,7 @@ ObjectShape::ObjectShape(ObjectSpec given) : spec(std::move(given)) {
   for (uint32_t name = 0; name < spec.properties.size(); ++name) {
     if (spec.properties[name].required) insert(required, name);
   }
-  required = with_needed(required);
+  add_needed(required);
 }
 
 void ObjectShape::find_closure() {
@@ -112,21 +112,20 @@ const std::vector<ObjectSpec::Choice>& ObjectShape::choices(uint32_t label) cons
   return label < names ? spec.properties[label].choices : spec.others[possible_others[label - names]].choices;
 }
 
-std::vector<uint64_t> ObjectShape::with_needed(const std::vector<uint64_t>& names) const {
-  std::vector<uint64_t> all = names;
-  if (closure.empty()) return all;
+void ObjectShape::add_needed(std::vector<uint64_t>& names) const {
+  if (closure.empty()) return;
   std::vector<uint64_t> left = names;
   for (size_t word = 0; word < left.size(); ++word) {
     while (left[word]) {
       const std::vector<uint64_t>& with = closure[64 * word + static_cast<size_t>(std::countr_zero(left[word]))];
-      for (size_t i = 0; i < all.size(); ++i) all[i] |= with[i], left[i] &= ~with[i];
+      for (size_t i = 0; i < names.size(); ++i) names[i] |= with[i], left[i] &= ~with[i];
     }
   }
-  return all;
 }
 
 std::vector<uint64_t> ObjectShape::needed(const std::vector<uint64_t>& seen) const {
-  std::vector<uint64_t> all = with_needed(seen);
+  std::vector<uint64_t> all = seen;
+  add_needed(all);
   for (size_t word = 0; word < all.size(); ++word) all[word] |= required[word];
   return all;
 }

@@ -47,8 +47,8 @@ struct ObjectShape {
   /// The values of a member. Labels are the properties, followed by the classes of other keys.
   const std::vector<ObjectSpec::Choice>& choices(uint32_t label) const;
 
-  /// The properties in a set, and those that must be present because of them.
-  std::vector<uint64_t> with_needed(const std::vector<uint64_t>& names) const;
+  /// Adds the properties that must be present because of those in a set.
+  void add_needed(std::vector<uint64_t>& names) const;
 
   /// The properties that must be present in the end where those in `seen` are.
   std::vector<uint64_t> needed(const std::vector<uint64_t>& seen) const;
