@@ -161,11 +161,11 @@ void bind_compilers(py::module_& module) {
 
   module.def(
       "compile_choices",
-      [](std::vector<std::string> choices, std::shared_ptr<const Vocabulary> vocabulary, const Limits& limits) {
+      [](const std::vector<std::string>& choices, std::shared_ptr<const Vocabulary> vocabulary, const Limits& limits) {
         const Deadline deadline(limits.max_seconds);
         const py::gil_scoped_release release;
         const MemoryAccount::Scope scope(std::make_shared<MemoryAccount>(limits.max_memory));
-        return finish_regular(literal_set(std::move(choices)), std::move(vocabulary), limits);
+        return finish_regular(literal_set({choices.begin(), choices.end()}), std::move(vocabulary), limits);
       },
       py::arg("choices"), py::arg("vocabulary"), py::arg("limits"));
 }

@@ -100,10 +100,7 @@ void bind_languages(AutomatonClass& automaton) {
   automaton.def_static("empty", &empty_language, "The language without words.")
       .def_static("any_text", &any_text, "Every well-formed UTF-8 text.")
       .def_static(
-          "literals",
-          [](const std::vector<py::bytes>& words) {
-            return literal_set(std::vector<std::string>(words.begin(), words.end()));
-          },
+          "literals", [](const std::vector<py::bytes>& words) { return literal_set({words.begin(), words.end()}); },
           py::arg("words"), "Exactly these words (bytes, UTF-8).")
       .def_static("regex", &from_regex, py::arg("pattern"), py::kw_only(), py::arg("dialect") = "python",
                   py::arg("classes") = "dialect", py::arg("search") = false, py::arg("leftmost_first") = false,

@@ -104,7 +104,7 @@ TEST(searches_of_parts_and_of_texts_agree_with_rows) {
       for (char& letter : word) letter = "ab\n\""[random() % 4];
       words.push_back(word);
     }
-    return literal_set(words);
+    return literal_set({words.begin(), words.end()});
   };
   for (int round = 0; round < 300; ++round) {
     const AutomatonPtr either = unite({draw(), subtract(unite({draw(), draw()}), draw()), intersect(draw(), draw())});

@@ -112,12 +112,12 @@ struct TrieNode {
   uint32_t first_child = 0, last_child = 0, next = 0;  // 0 if there is none
 };
 
-std::vector<TrieNode> make_trie(const std::vector<std::string>& words) {
+std::vector<TrieNode> make_trie(const std::vector<std::string_view>& words) {
   size_t bytes = 0;
-  for (const std::string& word : words) bytes += word.size();
+  for (const std::string_view word : words) bytes += word.size();
   std::vector<TrieNode> nodes(1);
   nodes.reserve(1 + bytes);
-  for (const std::string& word : words) {
+  for (const std::string_view word : words) {
     uint32_t at = 0;
     for (const char byte : word) {
       uint32_t child = nodes[at].last_child;
@@ -197,7 +197,7 @@ AutomatonPtr any_text() {
   return std::make_shared<ListedAutomaton>(kUtf8, ListedAutomaton::Words::endless);
 }
 
-AutomatonPtr literal_set(std::vector<std::string> words) {
+AutomatonPtr literal_set(std::vector<std::string_view> words) {
   if (words.empty()) return empty_language();
   std::ranges::sort(words);
   auto list = std::make_shared<const Listing>(merge_subtrees(make_trie(words)));

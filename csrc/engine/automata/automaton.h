@@ -72,7 +72,7 @@ ByteSet live_bytes(Automaton& automaton, State state);
 
 AutomatonPtr empty_language();
 AutomatonPtr any_text();
-AutomatonPtr literal_set(std::vector<std::string> words);
+AutomatonPtr literal_set(std::vector<std::string_view> words);
 
 // ---- Boolean operations. Complements are relative to any text.
 

@@ -3,21 +3,20 @@
 
 #include <array>
 #include <cstdint>
-#include <optional>
 #include <utility>
 
 #include "engine/grammar/configuration.h"
 
 namespace constrain {
 
-/// Caches values of recent configurations: each has one place, which it shares with few others.
+/// Caches pointers for recent configurations: each has one place, which it shares with few others.
 template <class Value>
 class RecentCache {
  public:
   /// Null on a miss.
   const Value* find(const Configuration* configuration) const {
     const Entry& entry = entries_[place(configuration)];
-    return entry.value && entry.configuration == configuration ? &*entry.value : nullptr;
+    return entry.value && entry.configuration == configuration ? &entry.value : nullptr;
   }
 
   /// Inserts or replaces a value.
@@ -26,11 +25,11 @@ class RecentCache {
   }
 
  private:
-  static constexpr size_t kBits = 8;
+  static constexpr size_t kBits = 6;
 
   struct Entry {
     const Configuration* configuration = nullptr;
-    std::optional<Value> value;
+    Value value = {};
   };
 
   static size_t place(const Configuration* configuration) {

@@ -37,7 +37,7 @@ bool holds_all_of(const ArrayCell& general, const ArrayCell& special) {
 
 /// True if every object of a cell has a certain member.
 bool has_member(const ObjectCell& cell, const Exists& member) {
-  const auto meets = [&](const std::string& name) { return member.keys.language->contains(name); };
+  const auto meets = [&](std::string_view name) { return member.keys.language->contains(name); };
   return std::ranges::find(cell.exists, member) != cell.exists.end() ||
          (member.value == 0 && std::ranges::any_of(cell.required, meets));
 }
@@ -55,10 +55,10 @@ uint64_t outline(const ObjectCell& cell) {
   const auto add = [&](uint64_t condition) { bits |= uint64_t{1} << (condition * 0x9E3779B97F4A7C15ull >> 58); };
   for (const Members& members : cell.members) {
     uint64_t names = 0;
-    for (const auto& [name, value] : members.named) names = 31 * names + std::hash<std::string>()(name) + value;
+    for (const auto& [name, value] : members.named) names = 31 * names + std::hash<std::string_view>()(name) + value;
     add(names ^ uint64_t{members.additional} << 16 ^ members.patterns.size());
   }
-  for (const std::string& name : cell.required) add(std::hash<std::string>()(name));
+  for (const std::string_view name : cell.required) add(std::hash<std::string_view>()(name));
   return bits;
 }
 
@@ -194,7 +194,7 @@ std::optional<StringCell> intersect(const StringCell& a, const StringCell& b) {
   add_missing(out.contents, b.contents);
   if (!a.words && !b.words) return out;
   out.words.emplace();
-  for (const std::string& word : a.words ? *a.words : *b.words) {
+  for (const std::string_view word : a.words ? *a.words : *b.words) {
     const uint64_t length = scalar_count(word);
     const bool fits =
         length >= out.min && length <= out.max && (!a.words || !b.words || b.words->contains(word)) &&
@@ -273,7 +273,7 @@ ConjunctionId Conjunctions::number(std::span<const Literal> literals) {
   for (const Literal& one : literals) key_.push_back(2 * one.node + one.negated);
   const ConjunctionId id = ids_.intern(key_);
   if (id == literals_.size()) {
-    auto* kept = memory_.allocate<Literal>(literals.size());
+    auto* kept = memory_.allocate_object<Literal>(literals.size());
     std::ranges::copy(literals, kept);
     literals_.emplace_back(kept, literals.size());
   }
@@ -335,11 +335,11 @@ Cells only(ObjectCell cell) {
 
 Content outside(const Content& content) { return {"not " + content.id, complement(content.language)}; }
 
-Content keys_beyond(const std::vector<std::string>& names, const std::vector<Content>& patterns) {
+Content keys_beyond(const std::vector<std::string_view>& names, const std::vector<Content>& patterns) {
   Content keys{"any", any_text()};
   if (!names.empty()) {
     std::string id = "names";
-    for (const std::string& name : names) id += " " + std::to_string(name.size()) + ":" + name;
+    for (const std::string_view name : names) (id += " " + std::to_string(name.size()) + ":") += name;
     keys = outside({id, literal_set(names)});
   }
   for (const Content& pattern : patterns) {
@@ -362,7 +362,7 @@ MemberValues::MemberValues(const ObjectCell& cell, Conjunctions& conjunctions)
   }
 }
 
-ConjunctionId MemberValues::operator[](const std::string& key) const {
+ConjunctionId MemberValues::operator[](std::string_view key) const {
   ConjunctionId value = 0;
   for (size_t i = 0; i < cell_.members.size(); ++i) {
     bool found = false;
@@ -396,7 +396,7 @@ std::vector<ConjunctionId> needed(const ObjectCell& cell, Conjunctions& conjunct
   if (cell.required.empty()) return values;
   const MemberValues members(cell, conjunctions);
   values.reserve(cell.required.size());
-  for (const std::string& name : cell.required) values.push_back(members[name]);
+  for (const std::string_view name : cell.required) values.push_back(members[name]);
   return values;
 }
 

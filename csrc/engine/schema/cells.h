@@ -1,15 +1,18 @@
-// The normal form of JSON Schema: for each JSON type a union of cells, each a conjunction in a fixed shape.
+// The normal form of JSON Schema: for each JSON type a union of cells, each a conjunction in a fixed shape. Texts in
+// cells belong to the document.
 #pragma once
 
+#include <memory_resource>
 #include <optional>
 #include <set>
 #include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "engine/automata/automaton.h"
 #include "engine/automata/numbers/numbers.h"
-#include "engine/base/arena.h"
 #include "engine/base/interner.h"
 #include "engine/grammar/rule.h"
 #include "engine/json/source_text.h"
@@ -48,7 +51,7 @@ struct NumberCell {
 struct StringCell {
   uint64_t min = 0, max = kInfinite;  ///< Unicode scalar values
   std::vector<Content> contents;
-  std::optional<std::set<std::string>> words;  ///< if set, the only values
+  std::optional<std::set<std::string_view>> words;  ///< if set, the only values
 
   bool any() const { return min == 0 && max == kInfinite && contents.empty() && !words; }
   bool operator==(const StringCell&) const = default;
@@ -82,7 +85,7 @@ struct KeyPattern {
 
 /// `properties`, `patternProperties` and `additionalProperties` of one schema, which depend on each other.
 struct Members {
-  std::vector<std::pair<std::string, ConjunctionId>> named;
+  std::vector<std::pair<std::string_view, ConjunctionId>> named;
   std::vector<KeyPattern> patterns;
   ConjunctionId additional = 0;
   bool operator==(const Members&) const = default;
@@ -97,9 +100,9 @@ struct Exists {
 
 struct ObjectCell {
   std::vector<Members> members;  ///< all of them apply
-  std::vector<std::string> required;
-  std::vector<std::pair<std::string, std::string>> dependents;  ///< if the first is present, so is the second
-  std::vector<ConjunctionId> names;                             ///< `propertyNames`
+  std::vector<std::string_view> required;
+  std::vector<std::pair<std::string_view, std::string_view>> dependents;  ///< if the first is present, so is the second
+  std::vector<ConjunctionId> names;                                       ///< `propertyNames`
   std::vector<Exists> exists;
   uint64_t min = 0, max = kInfinite;
 
@@ -128,7 +131,10 @@ Cells only(ObjectCell cell);
 /// Numbers conjunctions: sorted sets of literals.
 class Conjunctions {
  public:
-  Conjunctions() { ids_.intern({}), literals_.emplace_back(); }
+  /// What is allocated from `memory` is not freed.
+  explicit Conjunctions(std::pmr::memory_resource* memory) : memory_(memory), key_(memory), literals_(memory) {
+    ids_.intern({}), literals_.emplace_back();
+  }
   ConjunctionId single(Literal literal) { return number(std::span(&literal, 1)); }
   ConjunctionId intern(std::vector<Literal> literals);
   ConjunctionId join(ConjunctionId a, ConjunctionId b);
@@ -139,9 +145,9 @@ class Conjunctions {
   ConjunctionId number(std::span<const Literal> literals);
 
   SequenceInterner ids_;
-  std::vector<uint32_t> key_;  // scratch
-  Arena memory_;
-  std::vector<std::span<const Literal>> literals_;  // in `memory_`
+  std::pmr::polymorphic_allocator<> memory_;
+  std::pmr::vector<uint32_t> key_;                       // scratch
+  std::pmr::vector<std::span<const Literal>> literals_;  // in `memory_`
 };
 
 /// Intersection; drops pairs of cells that obviously exclude each other.
@@ -154,16 +160,16 @@ void unite(Cells& into, Cells other);
 Content outside(const Content& content);
 
 /// Keys that are none of the names and match none of the patterns.
-Content keys_beyond(const std::vector<std::string>& names, const std::vector<Content>& patterns);
+Content keys_beyond(const std::vector<std::string_view>& names, const std::vector<Content>& patterns);
 
 /// The schemas that `properties` and its siblings assign to keys.
 class MemberValues {
  public:
   MemberValues(const ObjectCell& cell, Conjunctions& conjunctions);
-  ConjunctionId operator[](const std::string& key) const;
+  ConjunctionId operator[](std::string_view key) const;
 
  private:
-  using Named = std::pair<std::string, ConjunctionId>;
+  using Named = std::pair<std::string_view, ConjunctionId>;
 
   const ObjectCell& cell_;
   Conjunctions& conjunctions_;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <deque>
 #include <memory_resource>
 #include <set>
 #include <unordered_map>
@@ -31,7 +30,7 @@ class Compiler {
         scalars_(grammar),
         document_(document),
         normaliser_(document_, conjunctions_, findings_, options.plain_integers, options.lenient, options.limits,
-                    options.sources) {}
+                    options.sources, &memory_) {}
 
   Findings run() && {
     build();
@@ -54,9 +53,8 @@ class Compiler {
  private:
   void build() {
     grammar_.root = rule(conjunctions_.single({document_.root()}));
-    while (!queue_.empty()) {
-      current_ = queue_.front();
-      queue_.pop_front();
+    for (size_t next = 0; next < queue_.size(); ++next) {
+      current_ = queue_[next];
       try {
         fill(current_);
       } catch (ResourceLimit& limit) {
@@ -224,33 +222,33 @@ class Compiler {
       names_language = names_language ? intersect(names_language, one) : one;
     }
 
-    std::vector<std::string> names;
     std::array<std::byte, 2048> room;
     std::pmr::monotonic_buffer_resource memory(room.data(), room.size());
     std::pmr::unordered_map<std::string_view, uint32_t> index(&memory);
-    const auto add_name = [&](const std::string& name) {
-      if (index.emplace(name, names.size()).second) names.push_back(name);
+    const auto add_name = [&](std::string_view name) {
+      if (index.emplace(name, spec.properties.size()).second) spec.properties.push_back({.name = std::string(name)});
     };
     for (const Members& members : cell.members) {
+      spec.properties.reserve(spec.properties.size() + members.named.size());
       for (const auto& [name, unused] : members.named) add_name(name);
     }
-    for (const std::string& name : cell.required) add_name(name);
+    for (const std::string_view name : cell.required) add_name(name);
     for (const auto& [name, needed] : cell.dependents) add_name(name), add_name(needed);
     const MemberValues values(cell, conjunctions_);
-    spec.properties.reserve(names.size());
-    for (const std::string& name : names) {
-      const bool permitted = !names_language || names_language->contains(name);
-      const ConjunctionId value = permitted ? values[name] : nothing();
-      const auto concerns = [&](const Exists& duty) { return duty.keys.language->contains(name); };
-      spec.properties.push_back({name, choices(cell, value, concerns), false});
+    spec.values.reserve(spec.properties.size() + 1);
+    for (json::ObjectSpec::Property& property : spec.properties) {
+      const bool permitted = !names_language || names_language->contains(property.name);
+      const ConjunctionId value = permitted ? values[property.name] : nothing();
+      const auto concerns = [&](const Exists& duty) { return duty.keys.language->contains(property.name); };
+      property.choices = choices(cell, value, concerns, spec);
     }
-    for (const std::string& name : cell.required) spec.properties[index.at(name)].required = true;
+    for (const std::string_view name : cell.required) spec.properties[index.at(name)].required = true;
     for (const auto& [name, needed] : cell.dependents) spec.dependents.emplace_back(index.at(name), index.at(needed));
     if (cell.exists.size() > json::ObjectSpec::kMaxDuties) {
       throw ResourceLimit("duties", json::ObjectSpec::kMaxDuties, "of one object to have certain members");
     }
     spec.duties = (1u << cell.exists.size()) - 1;
-    add_others(cell, names_language, names, spec);
+    add_others(cell, names_language, spec);
     if (!spec.dependents.empty() && spec.others.empty() && spec.min > 0 && spec.max != kInfinite) {
       leave_out_dependents(spec);
     }
@@ -278,10 +276,16 @@ class Compiler {
     spec.dependents.clear();
   }
 
-  /// Values of a member, by the duties of its object they fulfil. Duties that every value fulfils are no choice.
+  /// Adds the values of a member, by the duties of its object they fulfil. Duties that every value fulfils are no
+  /// choice.
   template <class Concerns>
-  std::vector<json::ObjectSpec::Choice> choices(const ObjectCell& cell, ConjunctionId value, const Concerns& concerns) {
-    if (cell.exists.empty()) return {{rule(value)}};
+  json::ObjectSpec::Choices choices(const ObjectCell& cell, ConjunctionId value, const Concerns& concerns,
+                                    json::ObjectSpec& spec) {
+    const auto first = static_cast<uint32_t>(spec.values.size());
+    if (cell.exists.empty()) {
+      spec.values.push_back({rule(value)});
+      return {first, 1};
+    }
     uint32_t always = 0;
     std::vector<std::pair<ConjunctionId, uint32_t>> found{{value, 0}};
     for (size_t i = 0; i < std::min(cell.exists.size(), json::ObjectSpec::kMaxDuties); ++i) {
@@ -295,16 +299,16 @@ class Compiler {
         found.emplace_back(conjunctions_.join(found[k].first, cell.exists[i].value), found[k].second | bit);
       }
     }
-    std::vector<json::ObjectSpec::Choice> out;
-    for (const auto& [conjunction, duties] : found) out.push_back({rule(conjunction), duties | always});
-    return out;
+    for (const auto& [conjunction, duties] : found) spec.values.push_back({rule(conjunction), duties | always});
+    return {first, static_cast<uint32_t>(found.size())};
   }
 
   /// True if few keys begin like some name: only then it makes a difference whether they hold the names.
-  static bool few_continue(const AutomatonPtr& keys, const std::vector<std::string>& names) {
-    const uint64_t many = json::KeyAutomaton::kManyWords + names.size();
+  static bool few_continue(const AutomatonPtr& keys, const json::ObjectSpec& spec) {
+    const uint64_t many = json::KeyAutomaton::kManyWords + spec.properties.size();
     WordCounter words(keys, many);
-    return std::ranges::any_of(names, [&](const std::string& name) {
+    return std::ranges::any_of(spec.properties, [&](const auto& property) {
+      const std::string& name = property.name;
       State at = keys->start();
       for (size_t i = 0; at != kDead; ++i) {
         if (words.count(at) < many) return true;
@@ -323,8 +327,7 @@ class Compiler {
   }
 
   /// Sorts keys that are no names into classes by the patterns they match.
-  void add_others(const ObjectCell& cell, const AutomatonPtr& names_language, const std::vector<std::string>& names,
-                  json::ObjectSpec& spec) {
+  void add_others(const ObjectCell& cell, const AutomatonPtr& names_language, json::ObjectSpec& spec) {
     const JointSearches searches(kSearchBudget, "where the patterns of patternProperties overlap");
     struct Class {
       AutomatonPtr keys;
@@ -333,8 +336,12 @@ class Compiler {
     };
     AutomatonPtr names_set;
     const auto drop_names = [&](Class& one) {
-      if (!one.with_names || one.keys == any_text_ || !few_continue(one.keys, names)) return;
-      if (!names_set) names_set = literal_set(names);
+      if (!one.with_names || one.keys == any_text_ || !few_continue(one.keys, spec)) return;
+      if (!names_set) {
+        std::vector<std::string_view> names;
+        for (const auto& property : spec.properties) names.push_back(property.name);
+        names_set = literal_set(std::move(names));
+      }
       one = {subtract(one.keys, names_set), std::move(one.matched), false};
     };
     std::vector<Class> classes{{names_language ? names_language : any_text_, {}}};
@@ -391,8 +398,8 @@ class Compiler {
       if (is_nothing(value)) continue;
       drop_names(one);
       if (is_empty(*one.keys)) continue;
-      auto values = choices(cell, value, [&](const Exists& duty) { return in(one, duty.keys); });
-      spec.others.push_back({key_language(one.keys), std::move(values)});
+      const auto concerns = [&](const Exists& duty) { return in(one, duty.keys); };
+      spec.others.push_back({key_language(one.keys), choices(cell, value, concerns, spec)});
     }
   }
 
@@ -412,16 +419,19 @@ class Compiler {
     UnionRule* body = nullptr;  ///< null if there is none yet
   };
 
+  // Tables whose many small entries are freed together; those of most schemas need no other memory.
+  std::array<std::byte, 8192> room_;
+  std::pmr::monotonic_buffer_resource memory_{room_.data(), room_.size()};
   const Options& options_;
   Grammar& grammar_;
   ScalarRules scalars_;
   Document& document_;
-  Conjunctions conjunctions_;
+  Conjunctions conjunctions_{&memory_};
   Findings findings_;
   Normaliser normaliser_;
-  std::vector<Choice> rules_;  // by conjunction
-  std::deque<ConjunctionId> queue_;
-  AutomatonPtr any_text_ = any_text();  // the keys of most objects
+  std::pmr::vector<Choice> rules_{&memory_};         // by conjunction
+  std::pmr::vector<ConjunctionId> queue_{&memory_};  // conjunctions with a rule, in the order in which they are filled
+  AutomatonPtr any_text_ = any_text();               // the keys of most objects
   std::unordered_map<Automaton*, json::KeyLanguagePtr> key_languages_;
   ConjunctionId current_ = 0;  // the conjunction whose rule is being made
 };

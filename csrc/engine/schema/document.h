@@ -13,7 +13,6 @@
 #include <string>
 #include <string_view>
 #include <tuple>
-#include <unordered_map>
 #include <vector>
 
 #include "engine/base/errors.h"
@@ -118,22 +117,22 @@ class Document {
 
   Retrieve retrieve_;
   Formats formats_;
-  std::deque<json::Tree> trees_;  // the schema, and what was retrieved
-  std::deque<Node> nodes_;
   // The tables have many small entries, which are freed together; those of most schemas need no memory of their own.
   std::array<std::byte, 4096> room_;
   std::pmr::monotonic_buffer_resource memory_{room_.data(), room_.size()};
+  std::pmr::deque<json::Tree> trees_{&memory_};  // the schema, and what was retrieved
+  std::pmr::deque<Node> nodes_{&memory_};
   EqualValues equal_{&memory_};
   std::pmr::map<Key, NodeId> ids_{&memory_};
   std::pmr::set<const json::Value*> placed_{&memory_};
   std::multimap<std::pair<const json::Value*, uint32_t>, std::pair<NodeId, Step>> elsewhere_;  // by first value
-  std::vector<Resource> resources_;
-  std::map<std::string, uint32_t> resource_ids_;                  // by URI
-  std::unordered_map<const json::Value*, uint32_t> resource_of_;  // by root
-  std::map<NodeId, std::string> documents_;                       // URIs of roots other than the first
+  std::pmr::vector<Resource> resources_{&memory_};
+  std::pmr::map<std::string, uint32_t> resource_ids_{&memory_};        // by URI
+  std::pmr::map<const json::Value*, uint32_t> resource_of_{&memory_};  // by root
+  std::map<NodeId, std::string> documents_;                            // URIs of roots other than the first
   std::map<std::vector<NodeId>, NodeId> unions_;
-  std::vector<const Scope*> scopes_;
-  std::map<Scope, ScopeId> scope_ids_;
+  std::pmr::vector<const Scope*> scopes_{&memory_};
+  std::pmr::map<Scope, ScopeId> scope_ids_{&memory_};
 };
 
 }  // namespace constrain::schema

@@ -83,8 +83,8 @@ Parts Evaluation::any_of(NodeId id, const Value& list, Parts none) {
 }
 
 bool Evaluation::add_implying(NodeId id, const Value& list, Parts& parts) {
-  std::vector<std::pair<std::string, ConjunctionId>> found;
-  std::set<std::string> names;
+  std::vector<std::pair<std::string_view, ConjunctionId>> found;
+  std::set<std::string_view> names;
   for (size_t i = 0; i < list.items.size(); ++i) {
     const NodeId branch = normaliser_.item(id, "anyOf", list, i);
     if (!evaluates(branch)) continue;
@@ -95,24 +95,24 @@ bool Evaluation::add_implying(NodeId id, const Value& list, Parts& parts) {
       found.push_back(member);
     }
   }
-  const auto evaluated = [&](const Evaluated& part, const std::string& name) {
+  const auto evaluated = [&](const Evaluated& part, std::string_view name) {
     return part.names.contains(name) ||
            std::ranges::any_of(part.patterns, [&](const Content& keys) { return keys.language->contains(name); });
   };
   for (const Evaluated& part : parts) {
-    if (std::ranges::any_of(names, [&](const std::string& name) { return evaluated(part, name); })) return false;
+    if (std::ranges::any_of(names, [&](std::string_view name) { return evaluated(part, name); })) return false;
   }
   for (Evaluated& part : parts) part.implying = found;
   return true;
 }
 
-std::optional<std::vector<std::pair<std::string, ConjunctionId>>> Evaluation::implying(NodeId branch) {
+std::optional<std::vector<std::pair<std::string_view, ConjunctionId>>> Evaluation::implying(NodeId branch) {
   const Parts alone = refine(branch, {{.documents = Cells::everything()}});
   const Cells& cells = normaliser_.literal({branch});
   if (alone.size() != 1 || alone.front().all || !alone.front().patterns.empty() || cells.objects.size() != 1) {
     return std::nullopt;
   }
-  const std::set<std::string>& names = alone.front().names;
+  const std::set<std::string_view>& names = alone.front().names;
   const ObjectCell& cell = cells.objects.front();
   const bool plain = cell == ObjectCell{.members = cell.members, .required = cell.required};
   const bool follows = cell.required.empty() || (names.size() == 1 && std::ranges::equal(cell.required, names));
@@ -122,8 +122,8 @@ std::optional<std::vector<std::pair<std::string, ConjunctionId>>> Evaluation::im
   };
   if (!plain || !follows || std::ranges::any_of(cell.members, concerns_others)) return std::nullopt;
   const MemberValues values(cell, normaliser_.conjunctions_);
-  std::vector<std::pair<std::string, ConjunctionId>> found;
-  for (const std::string& name : names) found.emplace_back(name, values[name]);
+  std::vector<std::pair<std::string_view, ConjunctionId>> found;
+  for (const std::string_view name : names) found.emplace_back(name, values[name]);
   return found;
 }
 
@@ -161,9 +161,9 @@ Parts Evaluation::dependents(NodeId id, const Value& schemas, Parts parts) {
   for (const auto& [name, value] : schemas.members) {
     const NodeId schema = normaliser_.document_.child(id, member_step("dependentSchemas", name), value);
     if (!evaluates(schema)) continue;
-    const Cells present = only(ObjectCell{.required = {std::string(name)}});
+    const Cells present = only(ObjectCell{.required = {name}});
     Cells absent = Cells::everything();
-    absent.objects = {{.members = {{.named = {{std::string(name), normaliser_.nothing()}}}}}};
+    absent.objects = {{.members = {{.named = {{name, normaliser_.nothing()}}}}}};
     Parts holds = refine(schema, among(present, parts));
     parts = joined(std::move(holds), among(absent, parts));
   }
@@ -277,7 +277,7 @@ Cells Normaliser::where_unevaluated(NodeId id, const Schema& schema, Cells cells
     if (value != 0) std::swap(objects.objects, cells.objects);
     restrict(Evaluation::Of::members, std::move(objects), [&](const Evaluated& part) {
       Members members{.additional = value};
-      for (const std::string& name : part.names) members.named.emplace_back(name, 0);
+      for (const std::string_view name : part.names) members.named.emplace_back(name, 0);
       members.named.insert(members.named.end(), part.implying.begin(), part.implying.end());
       for (const Content& keys : part.patterns) members.patterns.push_back({keys, std::nullopt, 0});
       return only(ObjectCell{.members = {std::move(members)}});

@@ -15,11 +15,11 @@ namespace constrain::schema {
 struct Evaluated {
   Cells documents;
   bool all = false;
-  std::set<std::string> names = {};
+  std::set<std::string_view> names = {};
   std::vector<Content> patterns = {};
-  uint64_t items = 0;                                                ///< the first items, this many
-  std::vector<NodeId> contained = {};                                ///< and items that satisfy one of these
-  std::vector<std::pair<std::string, ConjunctionId>> implying = {};  ///< and members with these values
+  uint64_t items = 0;                                                     ///< the first items, this many
+  std::vector<NodeId> contained = {};                                     ///< and items that satisfy one of these
+  std::vector<std::pair<std::string_view, ConjunctionId>> implying = {};  ///< and members with these values
 };
 
 /// Partitions documents by which in-place subschemas hold, as far as these evaluate anything.
@@ -53,7 +53,7 @@ class Evaluation {
   /// so.
   bool add_implying(NodeId id, const Value& list, Parts& parts);
   /// The members that a branch evaluates, if it holds wherever there is one of them and all have these values.
-  std::optional<std::vector<std::pair<std::string, ConjunctionId>>> implying(NodeId branch);
+  std::optional<std::vector<std::pair<std::string_view, ConjunctionId>>> implying(NodeId branch);
 
   /// The documents that also satisfy a literal.
   Parts where(Literal literal, const Parts& parts);

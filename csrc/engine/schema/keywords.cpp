@@ -244,6 +244,7 @@ void Normaliser::read_objects(NodeId id, const Schema& schema, ObjectCell& cell)
   const Value* patterns = object(id, schema, "patternProperties");
   const Value* additional = schema.find("additionalProperties");
   if (properties) {
+    members.named.reserve(properties->members.size());
     for (const auto& [name, value] : properties->members) {
       members.named.emplace_back(name, subschema(id, member_step("properties", name), value));
     }
@@ -268,6 +269,7 @@ void Normaliser::read_objects(NodeId id, const Schema& schema, ObjectCell& cell)
   }
   const Value* required = schema.find("required");
   if (required && required->is(Type::array)) {
+    cell.required.reserve(required->items.size());
     for (const Value& name : required->items) {
       if (!name.is(Type::string)) invalid(id, "required", "a list of names is needed");
       if (std::find(cell.required.begin(), cell.required.end(), name.text) == cell.required.end()) {
@@ -295,7 +297,7 @@ void Normaliser::read_dependencies(NodeId id, const Schema& schema, Cells& cells
       }
       // Either the name is absent, or the schema holds.
       Cells absent = Cells::everything();
-      absent.objects.front().members.push_back({.named = {{std::string(name), nothing()}}});
+      absent.objects.front().members.push_back({.named = {{name, nothing()}}});
       Cells present = literal({document_.child(id, member_step(keyword, name), needs)});
       for (ObjectCell& cell : present.objects) cell.required.emplace_back(name);
       absent.objects.insert(absent.objects.end(), present.objects.begin(), present.objects.end());

@@ -70,7 +70,7 @@ Cells Normaliser::negate(NodeId id) {
   if (const Value* list = schema.find("enum")) {
     if (!list->is(Type::array)) invalid(id, "enum", "an array of values is needed");
     Cells none = Cells::everything();
-    std::vector<std::string> words;
+    std::vector<std::string_view> words;
     for (size_t i = 0; i < list->items.size(); ++i) {
       const Value& item = list->items[i];
       if (item.is(Type::string)) {
@@ -203,7 +203,7 @@ void Normaliser::negate_property(NodeId id, const Schema& schema, const std::str
                                  Cells& out) {
   const bool required = requires_member(schema, name);
   const ConjunctionId wrong = subschema(id, member_step("properties", name), value, true);
-  ObjectCell cell{.members = {{.named = {{std::string(name), wrong}}}}};
+  ObjectCell cell{.members = {{.named = {{name, wrong}}}}};
   if (!required) cell.required.emplace_back(name);
   if (required || wrong != nothing()) unite(out, only(std::move(cell)));
 }
@@ -231,7 +231,7 @@ void Normaliser::negate_objects(NodeId id, const Schema& schema, Cells& out) {
   if (cell.min > 0) unite(out, only(ObjectCell{.max = cell.min - 1}));
   if (cell.max != kInfinite) unite(out, only(ObjectCell{.min = cell.max + 1}));
   const Value* properties = schema.find("properties");
-  for (const std::string& name : cell.required) {
+  for (const std::string_view name : cell.required) {
     const bool has_schema = properties && properties->find(name);
     if (!has_schema) unite(out, only(ObjectCell{.members = {{.named = {{name, nothing()}}}}}));
   }
@@ -240,7 +240,7 @@ void Normaliser::negate_objects(NodeId id, const Schema& schema, Cells& out) {
       if (!discriminates(value)) negate_property(id, schema, name, value, out);
     }
   }
-  std::vector<std::string> names;
+  std::vector<std::string_view> names;
   for (const Members& members : cell.members) {
     for (const auto& [name, unused] : members.named) names.push_back(name);
   }
@@ -272,23 +272,22 @@ void Normaliser::negate_dependencies(NodeId id, const Schema& schema, Cells& out
     for (const auto& [name, needs] : dependencies->members) {
       if (needs.is(Type::array) || needs.is(Type::string)) {
         const auto lacks = [&](const Value& other) {
-          unite(out, only(ObjectCell{.members = {{.named = {{std::string(other.text), nothing()}}}},
-                                     .required = {std::string(name)}}));
+          unite(out, only(ObjectCell{.members = {{.named = {{other.text, nothing()}}}}, .required = {name}}));
         };
         if (needs.is(Type::string)) lacks(needs);
         for (const Value& other : needs.items) lacks(other);
         continue;
       }
       Cells present;
-      present.objects.push_back({.required = {std::string(name)}});
+      present.objects.push_back({.required = {name}});
       unite(out, satisfying(present, {document_.child(id, member_step(keyword, name), needs), true}));
     }
   }
 }
 
-Cells Normaliser::other_strings(const std::vector<std::string>& words) {
+Cells Normaliser::other_strings(const std::vector<std::string_view>& words) {
   std::string id = "words";
-  for (const std::string& word : words) id += " " + std::to_string(word.size()) + ":" + word;
+  for (const std::string_view word : words) (id += " " + std::to_string(word.size()) + ":") += word;
   Cells out = Cells::everything();
   out.strings = {{.contents = {outside({std::move(id), literal_set(words)})}}};
   return out;
@@ -307,7 +306,7 @@ Cells Normaliser::other_than(NodeId id, const Value& value) {
       out.numbers = {{.excluded = {Decimal::parse(value.text)}}};
       return out;
     case Type::string:
-      return other_strings({std::string(value.text)});
+      return other_strings({value.text});
     case Type::array: {
       const uint64_t length = value.items.size();
       out.arrays.clear();
@@ -323,12 +322,10 @@ Cells Normaliser::other_than(NodeId id, const Value& value) {
     case Type::object: {
       out.objects.clear();
       Members same;
-      std::vector<std::string> names;
       for (const auto& [name, member] : value.members) {
-        out.objects.push_back({.members = {{.named = {{std::string(name), nothing()}}}}});
+        out.objects.push_back({.members = {{.named = {{name, nothing()}}}}});
         const ConjunctionId other = conjunctions_.single({document_.constant(id, {.name = &name}, member), true});
-        out.objects.push_back({.members = {{.named = {{std::string(name), other}}}}, .required = {std::string(name)}});
-        names.emplace_back(name);
+        out.objects.push_back({.members = {{.named = {{name, other}}}}, .required = {name}});
       }
       out.objects.push_back({.min = value.members.size() + 1});
       return out;

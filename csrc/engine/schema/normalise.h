@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <memory_resource>
 #include <set>
 
 #include "engine/automata/regex/regex.h"
@@ -23,16 +24,22 @@ inline constexpr const char* kAgreedTexts = "only texts that all common validato
 /// and that of a conjunction is the union of the negations. Throws SchemaError and ResourceLimit.
 class Normaliser {
  public:
-  /// `sources` are the texts for `x-verbatim`.
+  /// `sources` are the texts for `x-verbatim`. What is allocated from `memory` is not freed before the end.
   Normaliser(Document& document, Conjunctions& conjunctions, Findings& findings, bool plain_integers, bool lenient,
-             const Limits& limits, const std::map<std::string, std::string>& sources)
+             const Limits& limits, const std::map<std::string, std::string>& sources, std::pmr::memory_resource* memory)
       : document_(document),
         conjunctions_(conjunctions),
         findings_(findings),
         plain_integers_(plain_integers),
         lenient_(lenient),
         limits_(limits),
-        sources_(sources) {}
+        sources_(sources),
+        literals_(memory),
+        cache_(memory),
+        conflicts_(memory),
+        conjunction_conflicts_(memory),
+        reported_(memory),
+        inhabited_(memory) {}
 
   const Cells& conjunction(ConjunctionId id);
 
@@ -82,7 +89,7 @@ class Normaliser {
   Cells all_of(NodeId id, const char* keyword, const Value& list, bool negated, Cells cells);
   Cells one_of(NodeId id, const Value& list, const Cells& cells);
   /// The values of a member, if all objects have it, and its values are listed and known.
-  std::optional<std::vector<std::string>> values_of_member(const Cells& cells, const std::string& name);
+  std::optional<std::vector<std::string>> values_of_member(const Cells& cells, std::string_view name);
   Cells not_one_of(NodeId id, const Value& list);
   Cells if_then_else(NodeId id, const Schema& schema, bool negated, const Cells& cells);
   /// Removes the documents that satisfy a schema from cells.
@@ -112,7 +119,7 @@ class Normaliser {
   void report_integers(NodeId id, const char* keyword) {
     findings_.narrowed(id, keyword, plain_integers_ ? kPlainIntegers : kPointIntegers);
   }
-  static Cells other_strings(const std::vector<std::string>& words);
+  static Cells other_strings(const std::vector<std::string_view>& words);
 
   ConjunctionId subschema(NodeId id, const Step& step, const Value& schema, bool negated = false);
   ConjunctionId nothing() { return conjunctions_.single({document_.nothing()}); }
@@ -158,16 +165,16 @@ class Normaliser {
   Limits limits_;
   const std::map<std::string, std::string>& sources_;
   std::map<std::string, Content> verbatim_;  // by their ids
-  std::map<Literal, Cells> literals_;
+  std::pmr::map<Literal, Cells> literals_;
   std::vector<Literal> under_way_;
-  std::map<ConjunctionId, Cells> cache_;  // of several literals
+  std::pmr::map<ConjunctionId, Cells> cache_;  // of several literals
   std::vector<ConjunctionId> conjunctions_under_way_;
-  std::map<Literal, Conflict> conflicts_;
-  std::map<ConjunctionId, Conflict> conjunction_conflicts_;
-  ConjunctionId blame_ = 0;     // why the last `meet` dropped a cell
-  std::vector<bool> reported_;  // by node
+  std::pmr::map<Literal, Conflict> conflicts_;
+  std::pmr::map<ConjunctionId, Conflict> conjunction_conflicts_;
+  ConjunctionId blame_ = 0;          // why the last `meet` dropped a cell
+  std::pmr::vector<bool> reported_;  // by node
   std::set<NodeId> left_out_;
-  std::map<ConjunctionId, int> inhabited_;  // greatest depth without a contradiction; kEmpty if there was one
+  std::pmr::map<ConjunctionId, int> inhabited_;  // greatest depth without a contradiction; kEmpty if there was one
   int speculating_ =
       0;  // greater than 0 while testing whether a cell is empty, which may need a literal that is still being read
   uint64_t cells_ = 0, pairs_ = 0;

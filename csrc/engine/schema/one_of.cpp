@@ -27,7 +27,7 @@ std::optional<std::vector<std::string>> listed_values(const Cells& cells) {
   std::vector<std::string> values;
   for (const StringCell& cell : cells.strings) {
     if (!cell.words) return std::nullopt;
-    for (const std::string& word : *cell.words) values.push_back('"' + word);
+    for (const std::string_view word : *cell.words) values.push_back('"' + std::string(word));
   }
   for (const NumberCell& cell : cells.numbers) {
     if (!cell.values) return std::nullopt;
@@ -92,7 +92,7 @@ class BranchIndex {
 
 }  // namespace
 
-std::optional<std::vector<std::string>> Normaliser::values_of_member(const Cells& cells, const std::string& name) {
+std::optional<std::vector<std::string>> Normaliser::values_of_member(const Cells& cells, std::string_view name) {
   std::vector<std::string> all;
   for (const ObjectCell& cell : cells.objects) {
     if (std::ranges::find(cell.required, name) == cell.required.end()) return std::nullopt;
@@ -117,8 +117,8 @@ Cells Normaliser::one_of(NodeId id, const Value& list, const Cells& cells) {
     const Cells& all = literal({branch});
     if (auto values = listed_values(all)) own[""] = std::move(*values);
     if (all.objects.empty() || !has_only(all, all.objects.size())) continue;
-    for (const std::string& name : all.objects.front().required | std::views::take(kMostMembers)) {
-      if (auto values = values_of_member(all, name)) own["." + name] = std::move(*values);
+    for (const std::string_view name : all.objects.front().required | std::views::take(kMostMembers)) {
+      if (auto values = values_of_member(all, name)) own["." + std::string(name)] = std::move(*values);
     }
   }
   const BranchIndex index(std::move(tags));

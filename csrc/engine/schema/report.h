@@ -24,6 +24,8 @@ struct Report {
 /// Gathers a report during compilation. A finding may later become narrowed, or ignored.
 class Findings {
  public:
+  Findings() { found_.reserve(8); }
+
   /// All keywords of a schema: those that other findings do not name are enforced, or ignored in its dialect.
   void read(NodeId node) { found_.push_back({nullptr, node, {}, {}}); }
   void narrowed(NodeId node, std::string_view keyword, std::string note) {

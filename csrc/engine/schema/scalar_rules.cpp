@@ -107,7 +107,7 @@ std::string content_key(const StringCell& cell) {
   std::string key = std::to_string(cell.min) + "-" + std::to_string(cell.max) + ":";
   for (const Content& content : cell.contents) key += std::to_string(content.id.size()) + " " + content.id;
   if (!cell.words) return key;
-  for (const std::string& word : *cell.words) key += "=" + std::to_string(word.size()) + " " + word;
+  for (const std::string_view word : *cell.words) (key += "=" + std::to_string(word.size()) + " ") += word;
   return key;
 }
 
@@ -124,7 +124,7 @@ std::optional<uint64_t> shortest_word(const std::vector<StringCell>& cells) {
   uint64_t shortest = kInfinite;
   for (const StringCell& cell : cells) {
     if (!cell.words) return std::nullopt;
-    for (const std::string& word : *cell.words) shortest = std::min(shortest, 2 + json::escaped_length(word));
+    for (const std::string_view word : *cell.words) shortest = std::min(shortest, 2 + json::escaped_length(word));
   }
   return shortest;
 }
@@ -171,7 +171,7 @@ RuleId ScalarRules::format(std::string_view name, const AutomatonPtr& language) 
 }
 
 void ScalarRules::add_literals(const Cells& cells, std::vector<RuleId>& out) {
-  std::vector<std::string> words;
+  std::vector<std::string_view> words;
   if (cells.null) words.push_back("null");
   if (cells.booleans[0]) words.push_back("false");
   if (cells.booleans[1]) words.push_back("true");

@@ -30,7 +30,7 @@ Cells Normaliser::values(NodeId id, const char* keyword, const Value& list) {
   // All strings share one cell, and all numbers, so that large enums are one automaton.
   Cells any;
   NumberCell numbers{.range = {.max_digits_with_point = digits_with_point()}, .values = std::vector<Decimal>()};
-  StringCell strings{.words = std::set<std::string>()};
+  StringCell strings{.words = std::set<std::string_view>()};
   for (size_t i = 0; i < list.items.size(); ++i) {
     const Value& item = list.items[i];
     if (item.is(Type::number)) {
@@ -61,7 +61,7 @@ Cells Normaliser::value(NodeId id, const Value& value) {
           {.range = {.max_digits_with_point = digits_with_point()}, .values = std::vector{Decimal::parse(value.text)}});
       break;
     case Type::string:
-      cells.strings.push_back({.words = std::set{std::string(value.text)}});
+      cells.strings.push_back({.words = std::set{value.text}});
       break;
     case Type::array: {
       ArrayCell cell;

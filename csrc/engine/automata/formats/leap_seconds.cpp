@@ -51,7 +51,7 @@ AutomatonPtr leap_seconds(bool next_day) {
     times.push_back(clock(local) + ":60" + (next_day ? '+' : '-') + clock(offset));
   }
   if (!next_day) times.insert(times.end(), {"23:59:60Z", "23:59:60z", "23:59:60+00:00", "23:59:60-00:00"});
-  return std::make_shared<WithFractions>(literal_set(std::move(times)));
+  return std::make_shared<WithFractions>(literal_set({times.begin(), times.end()}));
 }
 
 }  // namespace constrain

@@ -19,7 +19,7 @@ uint64_t ObjectCompletionHints::max_growth(Local state, Reg reg, const Lengths& 
   uint64_t worst = 0;
   for (const uint32_t one : shape_.keys->state(shape_.spellings[spelling].content).classes) {
     uint64_t value = kInfinite;
-    for (const auto& choice : shape_.spec.others[shape_.possible_others[one]].choices) {
+    for (const auto& choice : shape_.other_choices(one)) {
       value = std::min(value, lengths[choice.value]);
     }
     const auto& keys = key_bounds(shape_.possible_others[one]);
@@ -36,7 +36,7 @@ const std::optional<WordBounds>& ObjectCompletionHints::key_bounds(uint32_t othe
 }
 
 /// Bytes of a member with its longest value.
-uint64_t ObjectCompletionHints::longest_member(uint64_t key, const std::vector<ObjectSpec::Choice>& choices,
+uint64_t ObjectCompletionHints::longest_member(uint64_t key, std::span<const ObjectSpec::Choice> choices,
                                                const Lengths& lengths) {
   uint64_t value = 0;
   for (const auto& choice : choices) {
@@ -51,7 +51,7 @@ void ObjectCompletionHints::measure_members(const Lengths& lengths) {
   for (size_t name = 0; name < longest_.size(); ++name) {
     const auto& property = shape_.spec.properties[name];
     if (!shape_.possible[name]) continue;
-    longest_[name] = longest_member(escaped_length(property.name), property.choices, lengths);
+    longest_[name] = longest_member(escaped_length(property.name), shape_.spec[property.choices], lengths);
   }
 }
 
@@ -69,7 +69,7 @@ uint64_t ObjectCompletionHints::longest_member(State content, const Members& mem
   for (const uint32_t one : key.classes) {
     const uint32_t others = shape_.possible_others[one];
     if (!key_bounds(others)) return kInfinite;
-    most = std::max(most, longest_member(key_bounds(others)->rest, shape_.spec.others[others].choices, lengths));
+    most = std::max(most, longest_member(key_bounds(others)->rest, shape_.other_choices(one), lengths));
   }
   return most;
 }
@@ -161,7 +161,7 @@ uint64_t ObjectCompletionHints::max_to_differ(RuleBounds& bounds) {
   uint64_t fresh = kInfinite, all = shape_.possible_others.empty() ? 0 : kInfinite;
   for (const uint32_t others : shape_.possible_others) {
     if (shape_.spec.max != kInfinite || !key_bounds(others) || !key_bounds(others)->endless) continue;
-    for (const auto& choice : shape_.spec.others[others].choices) {
+    for (const auto& choice : shape_.spec[shape_.spec.others[others].choices]) {
       fresh = std::min(fresh, add_lengths(key_bounds(others)->rest + kMemberBytes, bounds.lengths()[choice.value]));
     }
   }
@@ -169,7 +169,7 @@ uint64_t ObjectCompletionHints::max_to_differ(RuleBounds& bounds) {
   for (uint32_t name = 0; name < shape_.spec.properties.size() && all != kInfinite; ++name) {
     if (!shape_.possible[name]) continue;
     uint64_t value = 0;
-    for (const auto& choice : shape_.spec.properties[name].choices) {
+    for (const auto& choice : shape_.choices(name)) {
       value = std::max(value, add_lengths(bounds.lengths()[choice.value], bounds.to_differ(choice.value)));
     }
     all = add_lengths(all, add_lengths(escaped_length(shape_.spec.properties[name].name) + kMemberBytes, value));
@@ -213,13 +213,12 @@ void ObjectCompletionHints::offer_keys(uint64_t spelling, const Members& members
     const auto& key = shape_.keys->state(content);
     for (uint32_t at = key.low; at < key.high; ++at) {
       const uint32_t name = shape_.keys->sorted()[at];
-      if (state_.may_be_name(members, outlook, name)) offer(shape_.spec.properties[name].choices);
+      if (state_.may_be_name(members, outlook, name)) offer(shape_.choices(name));
     }
     for (const uint32_t one : key.classes) {
       const bool endless =
           shape_.keys->class_words(one, shape_.keys->class_state(content, one)) >= KeyAutomaton::kManyWords;
-      if (endless && state_.may_be_other(members, outlook, one))
-        offer(shape_.spec.others[shape_.possible_others[one]].choices);
+      if (endless && state_.may_be_other(members, outlook, one)) offer(shape_.other_choices(one));
     }
   }
 }
@@ -230,7 +229,7 @@ uint64_t ObjectCompletionHints::count_values(Local state, Reg reg, const ParseTa
   const Members members = state_.unpack(reg);
   const Outlook outlook = state_.outlook(members);
   uint64_t most = 1;
-  const auto offer = [&](const std::vector<ObjectSpec::Choice>& choices) {
+  const auto offer = [&](std::span<const ObjectSpec::Choice> choices) {
     for (const auto& choice : choices) most = std::max(most, grammar.count_values_of(choice.value));
   };
   const bool valued = phase == ObjectPosition::colon_before || phase == ObjectPosition::colon;
@@ -240,7 +239,7 @@ uint64_t ObjectCompletionHints::count_values(Local state, Reg reg, const ParseTa
   const bool between = phase != ObjectPosition::key && !valued;
   for (uint32_t name = 0; name < shape_.spec.properties.size(); ++name) {
     const bool comes = has(outlook.needed, name) || (between && state_.may_be_name(members, outlook, name));
-    if (comes && !has(members.seen, name)) offer(shape_.spec.properties[name].choices);
+    if (comes && !has(members.seen, name)) offer(shape_.choices(name));
   }
   const bool room = members.count + outlook.missing + 2 <= shape_.spec.max;
   return room && outlook.others > 1 ? std::max(most, outlook.others - 1) : most;

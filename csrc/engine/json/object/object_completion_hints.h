@@ -32,7 +32,7 @@ class ObjectCompletionHints final : public CompletionHints {
   template <class Offer>
   void offer_keys(uint64_t spelling, const Members& members, const Outlook& outlook, const Offer& offer);
   const std::optional<WordBounds>& key_bounds(uint32_t others) const;
-  static uint64_t longest_member(uint64_t key, const std::vector<ObjectSpec::Choice>& choices, const Lengths& lengths);
+  static uint64_t longest_member(uint64_t key, std::span<const ObjectSpec::Choice> choices, const Lengths& lengths);
   void measure_members(const Lengths& lengths);
   uint64_t longest_member(State content, const Members& members, const Lengths& lengths);
   bool counts_alone() const;

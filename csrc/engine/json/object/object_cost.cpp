@@ -13,7 +13,7 @@ ObjectCost::ObjectCost(const ObjectShape& shape, const ObjectState& state, const
 
 uint64_t ObjectCost::member_length(uint32_t name, const Lengths& lengths, uint32_t duties) const {
   uint64_t value = kInfinite;
-  for (const auto& choice : shape_.spec.properties[name].choices) {
+  for (const auto& choice : shape_.choices(name)) {
     if ((choice.duties & duties) == duties) value = std::min(value, lengths[choice.value]);
   }
   return add_lengths(names_[name] + 2, value);
@@ -25,7 +25,7 @@ std::vector<ObjectCost::OtherKey> ObjectCost::other_keys(const Members& members,
   std::vector<OtherKey> out;
   for (size_t i = 0; i < shape_.spec.others.size(); ++i) {
     uint64_t value = kInfinite;
-    for (const auto& choice : shape_.spec.others[i].choices) {
+    for (const auto& choice : shape_.spec[shape_.spec.others[i].choices]) {
       if ((choice.duties & duties) == duties) value = std::min(value, lengths[choice.value]);
     }
     if (value == kInfinite || at[i] == kDead) continue;
@@ -194,7 +194,7 @@ uint64_t ObjectCost::measure_key(const Members& members, uint32_t id, const Leng
     return state_.may_be_name(members, outlook, name);
   };
   uint64_t best = kInfinite;
-  const auto consider = [&](uint64_t key, const Members& after, const std::vector<ObjectSpec::Choice>& choices) {
+  const auto consider = [&](uint64_t key, const Members& after, std::span<const ObjectSpec::Choice> choices) {
     for (const auto& choice : choices) {
       Members chosen = after;
       chosen.met |= choice.duties;
@@ -219,7 +219,7 @@ uint64_t ObjectCost::measure_key(const Members& members, uint32_t id, const Leng
       }
       const auto& property = shape_.spec.properties[name];
       consider(escape + escaped_length(std::string_view(property.name).substr(key.length)) + 2,
-               state_.with_name(members, name), property.choices);
+               state_.with_name(members, name), shape_.choices(name));
     }
     // A key that is no name leaves all required members to come.
     if (plain && best <= needed) continue;
@@ -235,7 +235,7 @@ uint64_t ObjectCost::measure_key(const Members& members, uint32_t id, const Leng
       Members after = state_.with_other(members);
       after.planned.push_back(keys.front().key);
       consider(escape + escaped_length(std::string_view(keys.front().key).substr(typed.size())) + 2, after,
-               shape_.spec.others[others].choices);
+               shape_.other_choices(one));
     }
   }
   return best;

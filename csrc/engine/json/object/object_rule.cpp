@@ -23,12 +23,7 @@ ObjectRule::ObjectRule(ObjectSpec spec, Whitespace whitespace)
       completion_hints_(shape_, state_, cost_, whitespace_) {}
 
 void ObjectRule::add_callees(std::vector<RuleId>& out) const {
-  for (const auto& property : shape_.spec.properties) {
-    for (const auto& choice : property.choices) out.push_back(choice.value);
-  }
-  for (const auto& others : shape_.spec.others) {
-    for (const auto& choice : others.choices) out.push_back(choice.value);
-  }
+  for (const auto& choice : shape_.spec.values) out.push_back(choice.value);
 }
 
 void ObjectRule::prepare(const ParseTable& grammar, const Lengths& lengths) {

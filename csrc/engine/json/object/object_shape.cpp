@@ -40,8 +40,10 @@ void ObjectShape::find_closure() {
 
 void ObjectShape::prepare(const ParseTable& grammar, const Lengths& lengths) {
   possible.clear(), possible_others.clear(), wanted_keys.clear();
-  const auto drop_empty = [&](std::vector<ObjectSpec::Choice>& choices) {
-    std::erase_if(choices, [&](const auto& choice) { return lengths[choice.value] == kInfinite; });
+  const auto drop_empty = [&](ObjectSpec::Choices& choices) {
+    const auto rest = std::ranges::remove_if(std::span(spec.values).subspan(choices.first, choices.count),
+                                             [&](const auto& choice) { return lengths[choice.value] == kInfinite; });
+    choices.count -= static_cast<uint32_t>(rest.size());
   };
   std::vector<std::string> names;
   names.reserve(spec.properties.size()), possible.reserve(spec.properties.size());
@@ -90,7 +92,7 @@ void ObjectShape::find_alike() {
   alike_.reserve(labels), first.reserve(labels), key.reserve(8);
   for (uint32_t label = 0; label < labels; ++label) {
     // Neighbours with the same rules, of which large objects have thousands, need no look at these.
-    if (label > 0 && choices(label) == choices(label - 1)) {
+    if (label > 0 && std::ranges::equal(choices(label), choices(label - 1))) {
       alike_.push_back(alike_.back());
       continue;
     }
@@ -105,11 +107,6 @@ void ObjectShape::find_alike() {
     if (id == first.size()) first.push_back(label);
     alike_.push_back(first[id]);
   }
-}
-
-const std::vector<ObjectSpec::Choice>& ObjectShape::choices(uint32_t label) const {
-  const size_t names = spec.properties.size();
-  return label < names ? spec.properties[label].choices : spec.others[possible_others[label - names]].choices;
 }
 
 void ObjectShape::add_needed(std::vector<uint64_t>& names) const {

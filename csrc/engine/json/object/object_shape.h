@@ -3,6 +3,7 @@
 
 #include <bit>
 #include <memory>
+#include <span>
 #include <string>
 #include <unordered_set>
 #include <vector>
@@ -45,7 +46,13 @@ struct ObjectShape {
   size_t classes_words() const { return (possible_others.size() + 63) / 64; }
 
   /// The values of a member. Labels are the properties, followed by the classes of other keys.
-  const std::vector<ObjectSpec::Choice>& choices(uint32_t label) const;
+  std::span<const ObjectSpec::Choice> choices(uint32_t label) const {
+    const size_t names = spec.properties.size();
+    return label < names ? spec[spec.properties[label].choices] : other_choices(label - names);
+  }
+  std::span<const ObjectSpec::Choice> other_choices(size_t one) const {
+    return spec[spec.others[possible_others[one]].choices];
+  }
 
   /// Adds the properties that must be present because of those in a set.
   void add_needed(std::vector<uint64_t>& names) const;

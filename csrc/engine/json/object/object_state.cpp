@@ -238,7 +238,7 @@ bool ObjectState::duties_can_be_met(const Members& members, std::optional<uint32
   constexpr uint64_t kNever = kInfinite;
   std::vector<uint64_t> cost(size_t{1} << ObjectSpec::kMaxDuties, kNever);
   cost[0] = 0;
-  const auto offer = [&](const std::vector<ObjectSpec::Choice>& choices, uint64_t price) {
+  const auto offer = [&](std::span<const ObjectSpec::Choice> choices, uint64_t price) {
     const std::vector<uint64_t> before = cost;
     for (uint32_t done = 0; done < before.size(); ++done) {
       if (before[done] == kNever) continue;
@@ -255,7 +255,7 @@ bool ObjectState::duties_can_be_met(const Members& members, std::optional<uint32
     if (has(members.seen, name) || !shape_.needs_only(name, may_come)) continue;
     uint64_t price = 0;
     shape_.needs_only(name, [&](uint32_t needed) { return price += !has(outlook.needed, needed), true; });
-    offer(shape_.spec.properties[name].choices, price);
+    offer(shape_.choices(name), price);
   }
   const auto names = static_cast<uint32_t>(shape_.spec.properties.size());
   for (uint32_t one = 0; one < shape_.possible_others.size() && outlook.others > 0; ++one) {
