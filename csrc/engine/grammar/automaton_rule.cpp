@@ -34,9 +34,12 @@ bool AutomatonRule::is_final(Local state, const Lengths&) {
 uint64_t AutomatonRule::remaining(Local local, Reg, const Lengths&) {
   if (local == kDead) return kInfinite;
   const auto state = static_cast<State>(local);
+  const bool whole = state == automaton_->start();
+  if (whole && shortest_) return *shortest_;
   if (const auto cached = remaining_.find(state); cached != remaining_.end()) return cached->second;
-  if (const auto quick = automaton_->shortest(state, kSearchBudget)) return remaining_[state] = *quick;
-  return measure(state);
+  const auto quick = automaton_->shortest(state, kSearchBudget);
+  if (whole) return *(shortest_ = quick ? *quick : measure(state));
+  return quick ? remaining_[state] = *quick : measure(state);
 }
 
 /// Searches breadth first, and stops at states whose distance is cached. Caches the distance of every state on the

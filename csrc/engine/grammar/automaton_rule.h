@@ -22,9 +22,7 @@ class AutomatonRule final : public Rule, private MaskHints, private CompletionHi
   /// `shortest` is the length of the shortest words, if it is known.
   explicit AutomatonRule(AutomatonPtr automaton, Words words = Words::spellings,
                          std::optional<uint64_t> shortest = std::nullopt)
-      : automaton_(std::move(automaton)), words_(words) {
-    if (shortest) remaining_.emplace(automaton_->start(), *shortest);
-  }
+      : automaton_(std::move(automaton)), words_(words), shortest_(shortest) {}
 
   Local start() override { return automaton_->start(); }
   MaskHints& mask_hints() override { return *this; }
@@ -58,6 +56,7 @@ class AutomatonRule final : public Rule, private MaskHints, private CompletionHi
                         [this](State state) { return automaton_->accepting(state); }};
   std::optional<WordCounter> values_{std::in_place, automaton_, kManyValues, kCountBudget,
                                      words_ == Words::integers ? '.' : '\0'};  // empty once counting has hit its limit
+  std::optional<uint64_t> shortest_;  // of all words: the only length that most rules are asked for
   std::unordered_map<State, uint64_t> remaining_;
   std::vector<bool> met_;     // states that texts may reach
   std::vector<State> fresh_;  // those of `met_` that `farthest_` does not cover yet

@@ -171,13 +171,16 @@ RuleId ScalarRules::format(std::string_view name, const AutomatonPtr& language) 
 }
 
 void ScalarRules::add_literals(const Cells& cells, std::vector<RuleId>& out) {
-  std::vector<std::string_view> words;
-  if (cells.null) words.push_back("null");
-  if (cells.booleans[0]) words.push_back("false");
-  if (cells.booleans[1]) words.push_back("true");
-  if (words.empty()) return;
   const int key = cells.null | cells.booleans[0] << 1 | cells.booleans[1] << 2;
-  out.push_back(common("literal " + std::to_string(key), [&] { return literal_set(words); }));
+  if (!key) return;
+  const auto make = [&] {
+    std::vector<std::string_view> words;
+    if (cells.null) words.push_back("null");
+    if (cells.booleans[0]) words.push_back("false");
+    if (cells.booleans[1]) words.push_back("true");
+    return literal_set(std::move(words));
+  };
+  out.push_back(common("literal " + std::to_string(key), make));
 }
 
 void ScalarRules::add_numbers(const std::vector<NumberCell>& cells, std::vector<RuleId>& out) {

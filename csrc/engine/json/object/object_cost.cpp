@@ -102,9 +102,10 @@ void ObjectCost::plan_duties(uint32_t open, const Members& members, const std::v
 }
 
 uint64_t ObjectCost::rest_length(const Members& members, const Lengths& lengths) {
+  const uint32_t open = shape_.spec.duties & ~static_cast<uint32_t>(members.met);
+  if (!open) return planned_length(members, shape_.needed(members.seen), lengths, {});
   uint64_t best = kInfinite;
-  plan_duties(shape_.spec.duties & ~static_cast<uint32_t>(members.met), members, shape_.needed(members.seen), lengths,
-              {}, best);
+  plan_duties(open, members, shape_.needed(members.seen), lengths, {}, best);
   return best;
 }
 
