@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <new>
 #include <type_traits>
 #include <utility>
@@ -13,17 +14,6 @@ namespace constrain {
 /// Allocates trivially destructible values; all memory is freed, or reused after `reset`, at once.
 class Arena {
  public:
-  Arena() = default;
-  Arena(Arena&& other) noexcept { *this = std::move(other); }
-  Arena& operator=(Arena&& other) noexcept {
-    std::swap(first_, other.first_), std::swap(current_, other.current_);
-    std::swap(at_, other.at_), std::swap(left_, other.left_);
-    return *this;
-  }
-  ~Arena() {
-    while (first_) ::operator delete(std::exchange(first_, first_->next));
-  }
-
   /// Returns memory for `count` values; nullptr for none.
   template <class T>
   T* allocate(size_t count) {
@@ -36,12 +26,12 @@ class Arena {
   }
 
   void reset() {
-    if (first_) enter(first_);
+    if (first_) enter(first_.get());
   }
 
   size_t bytes() const {
     size_t sum = 0;
-    for (const Block* block = first_; block; block = block->next) sum += block->size;
+    for (const Block* block = first_.get(); block; block = block->next) sum += block->size;
     return sum;
   }
 
@@ -50,6 +40,11 @@ class Arena {
   struct Block {
     size_t size;
     Block* next;
+  };
+  struct Free {
+    void operator()(Block* block) const {
+      while (block) ::operator delete(std::exchange(block, block->next));
+    }
   };
 
   // Blocks that malloc reuses without searching for them; few arenas need more.
@@ -68,11 +63,16 @@ class Arena {
     const size_t held = this->bytes();
     const size_t size = std::max(bytes, held < kFirstBlocks * kFirst ? kFirst : std::min(held, kLargest));
     Block* made = new (::operator new(sizeof(Block) + size)) Block{size, nullptr};
-    (current_ ? current_->next : first_) = made;
+    if (current_) {
+      current_->next = made;
+    } else {
+      first_.reset(made);
+    }
     enter(made);
   }
 
-  Block *first_ = nullptr, *current_ = nullptr;
+  std::unique_ptr<Block, Free> first_;
+  Block* current_ = nullptr;
   std::byte* at_ = nullptr;  // in `current_`
   size_t left_ = 0;
 };
