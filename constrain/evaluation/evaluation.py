@@ -79,7 +79,7 @@ def evaluate(lines: Iterable[Line], gold: Iterable[Line], *, ignore_case: bool =
         ignore_case: whether strings that differ only in case are the same.
 
     Raises:
-        ArgumentError: the lines are none, but the path of a file, for example.
+        ArgumentError: the lines are none, but the path of a file, for example, or one has neither source nor key.
         RunError: gold has no records, a line of it has none, or none belongs to a line.
     """
     matches = match(lines, gold)

@@ -32,7 +32,7 @@ def match(lines: Iterable[Line], gold: Iterable[Line]) -> list[Match]:
         gold: gold records, read likewise.
 
     Raises:
-        ArgumentError: the lines are none, but the path of a file, for example.
+        ArgumentError: the lines are none, but the path of a file, for example, or one has neither source nor key.
         RunError: gold has no records, a line of it has none, or none belongs to a line.
     """
     by_place = {_place(line): line for line in _listed("lines", lines)}
@@ -47,7 +47,11 @@ def match(lines: Iterable[Line], gold: Iterable[Line]) -> list[Match]:
 def _listed(name: str, lines: Iterable[Line]) -> list[Line]:
     if isinstance(lines, (str, Path, Mapping)) or not isinstance(lines, Iterable):
         raise refused(name, lines, "the lines that read_lines returns")
-    return list(lines)
+    listed = list(lines)
+    for number, line in enumerate(listed):
+        if not isinstance(line, Mapping) or (line.get("source") is None and "key" not in line):
+            raise refused(f"{name}[{number}]", line, "a line of read_lines, with a source or a key")
+    return listed
 
 
 def _place(line: Line) -> Hashable:
@@ -64,6 +68,6 @@ def _hashable(value: Hashable | list[object] | dict[str, object]) -> Hashable:
 
 def _checked(gold: Line) -> Line:
     if "record" not in gold:
-        name = gold.get("source") or gold["key"]
+        name = gold.get("source") or gold.get("key")
         raise RunError(f"the gold of {name} has an error instead of a record: correct it, or remove it")
     return gold

@@ -214,3 +214,11 @@ def test_probabilities_of_values_and_nulls() -> None:
 def test_a_source_is_the_same_with_and_without_the_folder_it_is_in() -> None:
     found = evaluate([line("./mails/a.txt", {"x": 1})], [line("mails/a.txt", {"x": 1})])
     assert found.documents == Documents(gold=1, missing=0, failed=0, right=1)
+
+
+@pytest.mark.parametrize("wrong", [{"record": {}}, {"source": None, "record": {}}, "a.txt", None])
+def test_a_line_that_cannot_be_matched_is_named(wrong: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"lines\[1\] must be a line of read_lines, with a source or a key"):
+        evaluate([FOUND[0], wrong], GOLD)
+    with pytest.raises(ArgumentError, match=r"gold\[0\] must be"):
+        evaluate(FOUND, [wrong])
