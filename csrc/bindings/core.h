@@ -62,6 +62,7 @@ class MaskRow {
   size_t words() const { return words_; }
 
  private:
+  MaskRow() = default;  // a constructor that has called this one runs the destructor when it throws
   void place(void* data, const std::vector<Py_ssize_t>& shape, Py_ssize_t row, size_t words);
 
   Py_buffer buffer_{};

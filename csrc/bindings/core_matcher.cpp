@@ -40,10 +40,11 @@ void fill_all(const std::vector<const Matcher*>& matchers, const std::vector<std
       }
     }
   };
-  std::vector<std::thread> pool;
-  for (size_t i = 1; i < std::min(threads, matchers.size()); ++i) pool.emplace_back(work);
-  work();
-  for (std::thread& thread : pool) thread.join();
+  {
+    std::vector<std::jthread> pool;  // joined also where the system has no further thread
+    for (size_t i = 1; i < std::min(threads, matchers.size()); ++i) pool.emplace_back(work);
+    work();
+  }
   if (error) std::rethrow_exception(error);
 }
 
@@ -157,17 +158,15 @@ With ``json_value``, up to the end of the JSON value after ``gap``, the text bef
 
 }  // namespace
 
-MaskRow::MaskRow(const py::object& bits, Py_ssize_t row, size_t words) {
+MaskRow::MaskRow(const py::object& bits, Py_ssize_t row, size_t words) : MaskRow() {
   if (PyObject_CheckBuffer(bits.ptr())) {
     if (PyObject_GetBuffer(bits.ptr(), &buffer_, PyBUF_WRITABLE | PyBUF_FORMAT | PyBUF_C_CONTIGUOUS) != 0) {
       PyErr_Clear();
       refuse("a bitmask is a writable, C-contiguous buffer");
     }
     const char kind = buffer_.format ? buffer_.format[buffer_.format[0] == '<' || buffer_.format[0] == '='] : 'B';
-    if (buffer_.itemsize != 4 || (kind != 'i' && kind != 'I' && kind != 'l' && kind != 'L')) {
-      PyBuffer_Release(&buffer_);
+    if (buffer_.itemsize != 4 || (kind != 'i' && kind != 'I' && kind != 'l' && kind != 'L'))
       refuse("a bitmask holds 32-bit integers");
-    }
     place(buffer_.buf, {buffer_.shape, buffer_.shape + buffer_.ndim}, row, words);
     return;
   }

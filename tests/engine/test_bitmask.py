@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from array import array
 from collections.abc import Callable
 from typing import Any
 
@@ -255,3 +256,10 @@ def test_clones_on_other_threads(grammar: CompiledGrammar, bpe_vocab: Vocabulary
         clones[i].fill_bitmask(actual, i)
     np.testing.assert_array_equal(actual, expected)
     assert first.accepted_tokens == 1
+
+
+def test_a_refused_buffer_is_released(matcher: Matcher) -> None:
+    for bits in (array("i", [0]), array("d", [0.0])):
+        with pytest.raises(BitmaskError):
+            matcher.fill_bitmask(bits)
+        bits.append(0)  # a BufferError while something refers to the buffer
