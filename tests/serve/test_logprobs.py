@@ -62,6 +62,20 @@ def test_messages_have_those_of_their_tokens(client: httpx.Client, regex: str) -
     assert events[-1]["response"]["output"][0]["content"] == [part]
 
 
+@pytest.mark.parametrize("regex", ["[a-z]{20}", "[é\U0001f600]{6}"])
+def test_chat_has_the_same_at_once_and_in_chunks(client: httpx.Client, regex: str) -> None:
+    body = {"regex": regex, "max_tokens": 80, "logprobs": True, "top_logprobs": 2}
+    [choice] = ask(client, "chat/completions", **body).json()["choices"]
+    entries = choice["logprobs"]["content"]
+    assert joined(entries) == choice["message"]["content"]
+    assert all(len(each["top_logprobs"]) == 2 for each in entries)
+    text = ask(client, "chat/completions", **body, stream=True).text
+    chunks = [json.loads(line[6:])["choices"][0] for line in text.split("\n\n")[:-2]]
+    streamed = [(each["delta"].get("content", ""), each["logprobs"]["content"]) for each in chunks if each["logprobs"]]
+    assert [entry for _, found in streamed for entry in found] == entries
+    assert "".join(content for content, _ in streamed) == choice["message"]["content"]
+
+
 def test_those_of_a_response_are_asked_for(client: httpx.Client) -> None:
     [item] = ask(client, "responses", regex="ab").json()["output"]
     assert item["content"][0]["logprobs"] == []
