@@ -155,6 +155,8 @@ def test_what_cannot_be_seen_is_refused(
         ("fd00::1", False),
         ("::ffff:127.0.0.1", False),
         ("::ffff:93.184.216.34", True),
+        ("::ffff:100.64.0.1", False),
+        ("::ffff:224.0.0.1", False),
         ("64:ff9b::7f00:1", False),
         ("2002:7f00:1::", False),
     ],

@@ -24,6 +24,9 @@ import constrain
 from constrain import LLM
 from constrain.errors import ArgumentError
 from constrain.serve import Models, create_app
+from constrain.serve.conversation import encode_conversation
+from constrain.serve.protocol.chat import CalledFunction, Message, ToolCall
+from constrain.serve.tools import Function
 
 YES = {"guided_choice": ["yes", "no"], "max_tokens": 40}
 
@@ -103,6 +106,22 @@ def test_calls_are_described_where_the_template_shows_none(thinking_app: Starlet
         {"role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": "12:00"},
     ]
     assert ask(thinking_app, messages=later, tools=[tool])["choices"]
+
+
+def test_a_template_that_knows_no_calls_is_given_them_as_text(thinker: LLM) -> None:
+    [model] = Models.of({"thinker": thinker}).by_name.values()
+    call = ToolCall(id="c1", function=CalledFunction(name="now", arguments="{}"))
+    messages = [
+        Message(role="developer", content="Be brief."),
+        Message(role="user", content="When?"),
+        Message(role="assistant", content="Well.", tool_calls=[call]),
+        Message(role="tool", tool_call_id="c1", content="12:00"),
+    ]
+    ids, _ = encode_conversation(model, messages, [Function("now", {"enum": [{}]}, "")], {}, None)
+    text = thinker.tokenizer.decode(ids[0], decode_special_tokens=True)
+    assert "system\nBe brief.\n\nYou may call these functions:\n" in text and text.count("Be brief.") == 1
+    assert f"assistant\nWell.{model.form.written([('now', '{}')])}" in text
+    assert "user\n<tool_response>\n12:00\n</tool_response>" in text
 
 
 def test_names_of_special_tokens_in_messages_stay_text(thinking_app: Starlette, thinker: LLM) -> None:
