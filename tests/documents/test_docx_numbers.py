@@ -84,6 +84,16 @@ def test_numbers_have_the_form_of_their_list(form: str, text: str, mark: str) ->
     assert document(*given, kinds=kind(levels((form, text)))).split("; ")[-1] == mark
 
 
+def test_endings_of_ordinal_numbers() -> None:
+    kinds = kind(levels(("ordinal", "%1")))
+    marks = [each.split()[0] for each in document(*[(of(0), "a")] * 123, kinds=kinds).split("; ")]
+    shown = {int(mark[:-2]): mark[-2:] for mark in marks}
+    assert [number for number in shown if shown[number] == "st"] == [n for n in range(1, 124, 10) if n not in (11, 111)]
+    assert [number for number in shown if shown[number] == "nd"] == [n for n in range(2, 124, 10) if n not in (12, 112)]
+    assert [number for number in shown if shown[number] == "rd"] == [n for n in range(3, 124, 10) if n not in (13, 113)]
+    assert set(shown.values()) == {"st", "nd", "rd", "th"}
+
+
 def test_bullets_are_moved_in_by_their_level() -> None:
     bullets = kind(levels(("bullet", "o"), ("bullet", "-")))
     assert document((of(0), "a"), (of(1), "b"), (of(1), "c"), kinds=bullets) == "* a;   * b;   * c"

@@ -151,9 +151,9 @@ def test_rows_that_cannot_be_read_leave_the_others(tmp_path: Path) -> None:
 
 def test_a_row_with_too_many_cells_is_an_error_of_its_own(tmp_path: Path) -> None:
     path = tmp_path / "mails.csv"
-    path.write_text("id,text\n1,a\n2,b,c\n3,d\n")
-    first, second, third = inputs([str(path)], column="text")
-    assert (first.read().text, third.read().text) == ("a", "d")
+    path.write_text("id,text\n1,a\n2,b,c\n3,d\n4\n")
+    first, second, third, fourth = inputs([str(path)], column="text")
+    assert (first.read().text, third.read().text, fourth.read().text) == ("a", "d", "")
     with pytest.raises(DocumentError, match=r"mails\.csv#2: it has more cells than columns"):
         second.read()
 

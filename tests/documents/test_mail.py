@@ -56,10 +56,24 @@ def test_one_of_several_alternatives_is_read() -> None:
     page = nested("related", part("<p>page</p>", "html"), part(b"png", "png"))
     assert body(mail("mixed", nested("alternative", part("plain"), page), part("end"))) == "plain\n\nend"
     assert body(mail("alternative", part(" "), page)).strip() == "page"
+    assert body(mail("alternative", part("<p>page</p>", "html"), part("plain"))) == "plain"
     apple = nested("mixed", part("<p>page</p>", "html"), part(b"%PDF", "pdf", filename="a.pdf"))
     message = mail("alternative", part("plain"), apple)
     assert body(message) == "plain"
     assert read_bytes(bytes(message), "a.eml").metadata["attachments"] == ["a.pdf"]
+
+
+def test_images_of_a_page_are_no_attachments() -> None:
+    attached = part(b"%PDF", "pdf", filename="a.pdf", disposition="attachment")
+    message = mail("related", part("<p>page</p>", "html"), part(b"png", "png", **IMAGE), attached)
+    assert body(message) == "page"
+    assert read_bytes(bytes(message), "a.eml").metadata["attachments"] == ["a.pdf"]
+
+
+def test_a_text_with_a_name_is_the_text_of_a_mail_that_has_no_other() -> None:
+    message = mail("mixed", part("the text", filename="text.txt"), part("more", filename="more.txt"))
+    assert body(message) == "the text\n\n\n---------- Attachment: more.txt ----------\nmore"
+    assert read_bytes(bytes(message), "a.eml").metadata["attachments"] == ["text.txt", "more.txt"]
 
 
 def test_an_invitation_is_read() -> None:
