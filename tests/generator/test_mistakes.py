@@ -23,6 +23,7 @@ from constrain.generator import (
     ExLlamaV2StreamingGenerator,
 )
 from constrain.generator.arguments import split_stop_conditions
+from constrain.generator.prompt import left_padding
 
 EOS = 1
 IDS = torch.tensor([[10, 11, 12, 13]])
@@ -56,6 +57,36 @@ def test_prompts_that_are_no_integers_are_refused(streaming: ExLlamaV2StreamingG
         ExLlamaV2DynamicJob(ids, 3)
     with pytest.raises(ArgumentError, match="input_ids"):
         streaming.begin_stream_ex(ids, Settings())
+
+
+HIDDEN = -65504.0
+
+
+@pytest.mark.parametrize(
+    ("mask", "offsets", "message"),
+    [
+        ([[0, HIDDEN, 0]], None, "may only hide padding on the left"),
+        ([[HIDDEN, 0, 0]], [[0]], "may only hide padding on the left"),
+        ([[HIDDEN, 0, HIDDEN]], [[-1]], "may only hide padding on the left"),
+        ([[HIDDEN, HIDDEN, HIDDEN]], None, "minus the padding of each row, not \\[-3\\]"),
+        (None, [[1]], "minus the padding of each row, not \\[1\\]"),
+        (None, [[-3]], "minus the padding of each row, not \\[-3\\]"),
+    ],
+)
+def test_only_padding_on_the_left_may_be_hidden(mask: Any, offsets: Any, message: str) -> None:
+    ids = torch.zeros(1, 3, dtype=torch.long)
+    given = [None if each is None else torch.tensor(each) for each in (mask, offsets)]
+    with pytest.raises(GenerationError, match=message):
+        left_padding(ids, *given)
+    assert left_padding(ids, torch.tensor([[HIDDEN, HIDDEN, 0]]), torch.tensor([[-2]])).tolist() == [2]
+
+
+def test_streams_have_to_begin_and_their_embeddings_take_no_padding(streaming: ExLlamaV2StreamingGenerator) -> None:
+    with pytest.raises(GenerationError, match="call begin_stream_ex before stream_ex"):
+        streaming.stream_ex()
+    rows = torch.zeros(1, 2, streaming.model.config.hidden_size)
+    with pytest.raises(GenerationError, match="input_embeddings take no padding"):
+        streaming.begin_stream_ex(IDS, Settings(), input_embeddings=rows, position_offsets=torch.tensor([[-1]]))
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int32])

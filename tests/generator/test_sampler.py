@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from constrain.errors import DeadEnd, FilterError, GenerationError
+from constrain.filters import ExLlamaV2Filter
 from constrain.generator import ExLlamaV2Sampler
 
 SIZE, WIDTH, EOS = 60, 64, 59
@@ -151,6 +152,29 @@ def test_filters_constrain_the_draw(letters: Any) -> None:
     assert (int(tokens), end) == (9, False)
     tokens, _, _, _, end = sample(letters, ramp(), plain(), 0.1, filters=[Fixed([3, 4], {3, 4}), Fixed(None)])
     assert end is True
+
+
+class Favouring(ExLlamaV2Filter):
+    """Adds to the logit of a token."""
+
+    def begin(self, prefix_str: str | None) -> None: ...
+
+    def feed(self, token: torch.Tensor) -> None: ...
+
+    def can_mask_logits(self) -> bool:
+        return True
+
+    def prepare_logit_mask(self) -> bool:
+        return True
+
+    def mask_logits(self, logits: torch.Tensor) -> torch.Tensor:
+        return logits.index_fill(0, torch.tensor([5]), 20.0)
+
+
+def test_filters_may_add_to_logits(letters: Any) -> None:
+    assert int(sample(letters, ramp(), GREEDY, filters=[Favouring(None, letters)])[0]) == 5
+    allowed = [Favouring(None, letters), Fixed({3, 4})]
+    assert int(sample(letters, ramp(), GREEDY, filters=allowed)[0]) == 4
 
 
 def test_the_only_allowed_token_is_certain_whatever_bans_say(letters: Any) -> None:
