@@ -166,7 +166,20 @@ def test_what_is_asked_for(generator: ExLlamaV2StreamingGenerator) -> None:
     assert results[0]["top_tokens"][0][0] == int(results[0]["chunk_token_ids"])
 
 
-def test_tokens_can_be_banned_for_a_call(generator: ExLlamaV2StreamingGenerator) -> None:
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_settings_may_change_between_calls(generator: ExLlamaV2StreamingGenerator, asynchronous: bool) -> None:
+    """Also where the next token is sampled already, as on a GPU."""
+    generator.runtime.runner.is_asynchronous = asynchronous
+    settings, other = biased(generator, he=2e3), biased(generator, y=2e3)
+    generator.begin_stream_ex(encode(generator, PROMPT), settings)
+    chunks = [generator.stream_ex()["chunk"] for _ in range(2)]
+    settings.token_bias = other.token_bias
+    assert [*chunks, *(generator.stream_ex()["chunk"] for _ in range(2))] == ["he", "he", "y", "y"]
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_tokens_can_be_banned_for_a_call(generator: ExLlamaV2StreamingGenerator, asynchronous: bool) -> None:
+    generator.runtime.runner.is_asynchronous = asynchronous
     settings = biased(generator, he=2e3, y=1e3)
     generator.begin_stream_ex(encode(generator, PROMPT), settings)
     he = generator.tokenizer.encode("he")[0].tolist()
@@ -345,6 +358,7 @@ def test_drafts_do_not_change_the_text(generator: ExLlamaV2StreamingGenerator, p
     # The model drafts for itself, so that guesses are right and calls give several tokens.
     efficiency, accuracy, total, drafted, accepted = drafting.get_sd_stats()
     assert accuracy == accepted / drafted > 0.9 and efficiency == accepted / total
+    assert total - accepted == len(results), "each call has a token that was not drafted"
     assert max(result["chunk_token_ids"].shape[1] for result in results) > 1
     again = stream(drafting, PROMPT + " fox", 10)
     assert text_of(again) == text_of(stream(generator, PROMPT + " fox", 10))
@@ -361,7 +375,9 @@ def test_what_occurred_before_is_guessed(generator: ExLlamaV2StreamingGenerator)
     generator.speculative_ngram = True
     results = stream(generator, PROMPT, 30)
     assert text_of(results) == expected and len(results) < 20
-    assert generator.accepted_draft_tokens > 10
+    job = generator._job
+    assert job is not None and generator.accepted_draft_tokens == job.accepted_draft_tokens > 10
+    assert generator.total_draft_tokens - job.accepted_draft_tokens == job.rejected_draft_tokens > 0
 
 
 @pytest.mark.parametrize("ngram", [False, True])
