@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from chat_models import CHAT_FAMILIES
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -122,15 +123,25 @@ def test_tools_and_nested_contents_are_plain(tmp_path: Path) -> None:
     assert text == f"<|im_start|>{json.dumps(tools)}{json.dumps(messages)}<|im_end|>"
 
 
-def test_tokens_that_only_a_side_file_knows(tmp_path: Path) -> None:
-    folder = CHAT_FAMILIES["llama3"].save_tokenizer(tmp_path)
-    (folder / "added_tokens.json").write_text(json.dumps({"<|side|>": 900}))
-    tokenizer = load(folder)
+@pytest.mark.parametrize(
+    ("name", "added"),
+    [
+        ("added_tokens.json", {"<|side|>": 900}),
+        ("tokenizer_config.json", {"added_tokens_decoder": {"900": {"content": "<|side|>", "special": True}}}),
+    ],
+)
+def test_tokens_that_only_a_side_file_knows(name: str, added: dict[str, Any], tmp_path: Path) -> None:
+    path = CHAT_FAMILIES["llama3"].save_tokenizer(tmp_path) / name
+    before = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps(before | added))
+    tokenizer = load(path.parent)
     hidden = tokenizer.plain("a<|side|>b<|eot_id|>")
     ids = tokenizer.encode_prompt(f"<|side|>{hidden}<|eot_id|>", add_bos=True)[0].tolist()
     special = [idx for idx in ids if idx in tokenizer.extended_id_to_piece]
     names = [tokenizer.extended_id_to_piece[idx] for idx in special]
     assert names == ["<|begin_of_text|>", "<|side|>", "<|eot_id|>"]
+    text = tokenizer.decode(torch.tensor([[idx for idx in ids if idx not in special]]))[0]
+    assert text == "a<|side|>b<|eot_id|>"
 
 
 def test_a_prompt_is_a_text() -> None:
