@@ -59,8 +59,9 @@ def conversation(texts: list[str]) -> list[dict[str, str]]:
 def test_without_marks_the_ids_are_those_of_the_whole_prompt(name: str, texts: list[str]) -> None:
     tokenizer, reference = loaded(name)
     messages = conversation(texts)
-    expected = reference.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
-    assert tokenizer.encode_chat(messages)[0].tolist() == expected
+    for begins in (True, False):
+        expected = reference.apply_chat_template(messages, add_generation_prompt=begins, return_dict=False)
+        assert tokenizer.encode_chat(messages, add_generation_prompt=begins)[0].tolist() == expected
 
 
 @st.composite
