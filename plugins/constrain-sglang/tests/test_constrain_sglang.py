@@ -146,6 +146,10 @@ def test_an_output_is_replaced_by_another_tokenization(backend: ConstrainBackend
         grammar.accept_token(token)
     grammar.jump_and_retokenize(letters, whole, -1)
     assert grammar.state.num_tokens == len(whole)
+    grammar.jump_and_retokenize(whole, [*whole, *letters], -1)  # the beginning stays
+    assert grammar.state.num_tokens == len(whole) + len(letters)
+    grammar.jump_and_retokenize([*whole, *letters], whole, -1)
+    assert grammar.state.num_tokens == len(whole)
     with pytest.raises(ValueError, match="is not allowed"):
         grammar.jump_and_retokenize(whole, [2], -1)
 

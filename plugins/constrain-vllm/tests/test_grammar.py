@@ -188,6 +188,7 @@ def test_thoughts_of_a_draft_count_before_they_are_output(backend: ConstrainBack
     grammar.num_drafted_thoughts = 0
     request.output += [7] * 3 + [digit]
     assert grammar.accept_tokens("r", [digit]) and allowed(grammar) != {2}
+    grammar.num_drafted_thoughts = 3
     grammar.reset()
     assert grammar.num_drafted_thoughts == 0
 
