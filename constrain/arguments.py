@@ -55,7 +55,7 @@ def check_count(
     name: str, value: Any, minimum: int | None = 0, maximum: int | None = None, error: Refusal = ArgumentError
 ) -> None:
     """Raise unless a value is an integer within bounds."""
-    is_whole = type(value) is int or isinstance(value, Integral)  # the former is told at once
+    is_whole = type(value) is int or isinstance(value, Integral)  # an abstract class takes longer to check
     number = int(value) if is_whole else None
     if number is None or (minimum is not None and number < minimum) or (maximum is not None and number > maximum):
         raise refused(name, value, f"a whole number{_bounds(minimum, maximum)}", error)
@@ -65,7 +65,7 @@ def check_number(
     name: str, value: Any, minimum: float = -math.inf, maximum: float = math.inf, error: Refusal = ArgumentError
 ) -> None:
     """Raise unless a value is a finite number within bounds."""
-    is_real = type(value) is float or isinstance(value, Real)  # the former is told at once
+    is_real = type(value) is float or isinstance(value, Real)  # an abstract class takes longer to check
     if not (is_real and math.isfinite(value) and minimum <= float(value) <= maximum):
         low, high = (None if math.isinf(bound) else bound for bound in (minimum, maximum))
         raise refused(name, value, f"a finite number{_bounds(low, high)}", error)
